@@ -1,0 +1,306 @@
+"""The detector interface: declare statistics, learn from them, score a block.
+
+A detector plugin is one class.  Its parameters are annotated class attributes with defaults (the class becomes a
+keyword-only dataclass), its training statistics are class attributes or the :attr:`Detector.statistics` property, and
+its mathematics stands in :meth:`Detector.learn` and :meth:`Detector.score_block`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiood_core._lookup import make_callable
+from fiood_core.errors import InputError, NotFittedError, ParameterError
+from fiood_core.features import Block, FeatureSet, Precision
+from fiood_core.head import Head
+from fiood_core.statistics import Statistic, TrainStatistics
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+
+    from fiood_core.column import Column
+else:
+
+    def dataclass_transform(**_: Any) -> Any:  # noqa: D103 - only type checkers need the real one
+        return lambda cls: cls
+
+
+API_VERSION = 1
+"""The version of this interface.  A plugin states the one it was written for as ``api_version``."""
+
+PARAMETERS_KEY = "__parameters__"
+HEAD_KEYS = ("__head_weight__", "__head_bias__")
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """Where a method was published.
+
+    Attributes
+    ----------
+    title : str
+    year : int
+    arxiv, url, code : str, optional
+        arXiv number, any other address, and the official code.
+    """
+
+    title: str
+    year: int
+    arxiv: str | None = None
+    url: str | None = None
+    code: str | None = None
+
+    @property
+    def link(self) -> str | None:
+        """The address to read it at."""
+        return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
+
+
+@dataclass_transform(kw_only_default=True)
+@dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+class Detector(ABC):
+    """Base class of all detectors; a larger score means more in-distribution, always.
+
+    Class attributes
+    ----------------
+    reference : Paper
+    formula : str
+        The score in a line.
+    needs : tuple of str
+        What scoring reads: ``"features"``, ``"logits"``, ``"head"``, ``"negatives"``.
+    cost : str
+        Order of the work, in n, t, D, C.
+    presets : mapping
+        Published settings by name, e.g. ``{"openood": {"k": 50}}``; see :meth:`configured`.
+    alternatives : mapping
+        For each parameter whose published value is disputed, the other values and who uses them.
+
+    Parameters
+    ----------
+    precision : {"float32", "float64"}
+        Arithmetic of the score.  Statistics are accumulated in float64 either way.
+    """
+
+    api_version: ClassVar[int] = API_VERSION
+    reference: ClassVar[Paper]
+    formula: ClassVar[str] = ""
+    cost: ClassVar[str] = ""
+    needs: ClassVar[tuple[str, ...]] = ("logits",)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    alternatives: ClassVar[Mapping[str, str]] = {}
+
+    precision: Precision = "float32"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for name, value in self.parameters.items():
+            setattr(self, name, _checked(type(self), name, hints[name], value))
+        self.validate()
+        self._fitted = False
+        self._head: Head | None = None
+
+    # -- what a plugin writes ------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise :class:`ParameterError` for a value out of range.  Types are checked before."""
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """Columns to be computed from pixels; none by default."""
+        return ()
+
+    @property
+    def statistics(self) -> Sequence[Statistic]:
+        """Training statistics of the first round: by default every :class:`Statistic` among the class attributes."""
+        found: dict[str, Statistic] = {}
+        for cls in reversed(type(self).__mro__):
+            found.update({key: value for key, value in vars(cls).items() if isinstance(value, Statistic)})
+        return tuple(found.values())
+
+    def refine(self, stats: TrainStatistics, head: Head | None) -> Sequence[Statistic]:
+        """Statistics of a second round, where the first decides what is needed; none by default."""
+        return ()
+
+    def learn(self, stats: TrainStatistics, head: Head | None) -> None:
+        """Set what scoring needs, as tensors on ``self``.
+
+        Public tensor attributes are the detector's :meth:`state`; attributes with a leading underscore are caches that
+        must be rebuilt from them.
+        """
+
+    @abstractmethod
+    def score_block(self, block: Block) -> Tensor:
+        """Scores (n,) of a block that is already at :attr:`precision`."""
+
+    # -- what the base class gives -------------------------------------------------------------------------------
+
+    @classmethod
+    def configured(cls, preset: str | None = None, **parameters: Any) -> Self:
+        """An instance with a preset's values, overridden by explicit parameters.
+
+        Raises
+        ------
+        ParameterError
+            Unknown preset or parameter, or a value of the wrong type or range.
+        """
+        if preset is not None and preset not in cls.presets:
+            raise ParameterError(f"{cls.__name__} has no preset {preset!r}; have {sorted(cls.presets) or 'none'}")
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in parameters:
+            if name not in known:
+                raise ParameterError(f"{cls.__name__} has no parameter {name!r}; have {known}")
+        return cls(**{**(cls.presets[preset] if preset else {}), **parameters})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter with its value, ``precision`` included."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @property
+    def head(self) -> Head:
+        """The head that the detector was fitted with.
+
+        Raises
+        ------
+        InputError
+            It was fitted without one.
+        """
+        if self._head is None:
+            raise InputError(f"{type(self).__name__} needs the head; pass FeatureSet(head=...)")
+        return self._head
+
+    def fit(self, train: FeatureSet) -> Self:
+        """Learn from a training set.
+
+        Parameters
+        ----------
+        train : FeatureSet
+            With labels, logits and head as far as the detector's statistics and score need them.
+
+        Raises
+        ------
+        InputError, StatisticError
+            Something is missing, not finite, or too small to mean anything; the message says what would mend it.
+        """
+        from fiood_core.scoring import fit_all
+
+        fit_all([self], train)
+        return self
+
+    def finish_fit(self, stats: TrainStatistics, head: Head | None) -> None:
+        """Forget an earlier fit, learn from collected statistics, and check what was learned."""
+        for name in self._learned():
+            delattr(self, name)
+        for name in [n for n in vars(self) if n.startswith("_")]:
+            delattr(self, name)
+        self._head, self._fitted = head, False
+        if "head" in self.needs and head is None:
+            raise InputError(f"{type(self).__name__} needs the head; pass FeatureSet(head=...)")
+        self.learn(stats, head)
+        for name, value in self._learned().items():
+            if not isinstance(value, Tensor):
+                raise InputError(
+                    f"{type(self).__name__}.learn set {name!r} to a {type(value).__name__}; "
+                    "what is learned must be a tensor (or begin with an underscore if it is a cache)"
+                )
+        self._fitted = True
+
+    def score(self, batch: FeatureSet) -> np.ndarray:
+        """Scores of every row; larger is more in-distribution.
+
+        Returns
+        -------
+        ndarray (n,), float64
+
+        Raises
+        ------
+        NotFittedError
+            The detector learns from training data and has not been fitted.
+        ResultError
+            A score is NaN or infinite; the message names the rows.
+        """
+        from fiood_core.scoring import score_fitted
+
+        return score_fitted({"score": self}, batch)["score"]
+
+    def require_fitted(self) -> None:
+        """Raise unless the detector is fitted or has nothing to learn."""
+        if not self._fitted and (self.statistics or "head" in self.needs):
+            raise NotFittedError(f"{type(self).__name__} has not been fitted; call fit(train) first")
+
+    def state(self) -> dict[str, Tensor]:
+        """All that was learned, with the parameters, as plain tensors (safetensors can hold it)."""
+        self.require_fitted()
+        state = dict(self._learned())
+        text = json.dumps(self.parameters, sort_keys=True).encode()
+        state[PARAMETERS_KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        if "head" in self.needs:
+            weight, bias = self.head.scaled()
+            state.update(zip(HEAD_KEYS, (weight, bias), strict=True))
+        return state
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> Self:
+        """The detector that :meth:`state` was taken from; it scores the same."""
+        parameters = json.loads(bytes(state[PARAMETERS_KEY].tolist()))
+        self = cls(**parameters)
+        for name, value in state.items():
+            if not name.startswith("__"):
+                setattr(self, name, value)
+        if HEAD_KEYS[0] in state:
+            self._head = Head(state[HEAD_KEYS[0]], state[HEAD_KEYS[1]])
+        self._fitted = True
+        return self
+
+    def _learned(self) -> dict[str, Any]:
+        parameters = self.parameters
+        return {k: v for k, v in vars(self).items() if k not in parameters and not k.startswith("_")}
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{k}={v!r}" for k, v in self.parameters.items())
+        return f"{type(self).__name__}({inner})"
+
+
+def _checked(cls: type, name: str, hint: Any, value: Any) -> Any:
+    """``value`` as its annotation asks, an int widened to float; or a :class:`ParameterError`."""
+    options = typing.get_args(hint) if typing.get_origin(hint) is not Literal and typing.get_args(hint) else (hint,)
+    if typing.get_origin(hint) in (list, tuple, dict, Sequence, Mapping):
+        options = (hint,)
+    for option in options:
+        if typing.get_origin(option) is Literal and value in typing.get_args(option):
+            return value
+        if option is type(None) and value is None:
+            return value
+        if option is bool and isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        if option is int and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            return int(value)
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if option is float and number and not math.isnan(value):
+            return float(value)
+        if option is str and isinstance(value, str):
+            return value
+        sequence = typing.get_origin(option) in (tuple, list, Sequence) or option in (tuple, list)
+        if sequence and isinstance(value, (tuple, list)):
+            return tuple(value)
+        if option in (Any, object):
+            return value
+    shown = getattr(hint, "__name__", None) or str(hint).replace("typing.", "")
+    raise ParameterError(f"{cls.__name__}: parameter {name!r} must be {shown}, got {value!r}")
+
+
+make_callable(__name__)

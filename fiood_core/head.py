@@ -1,0 +1,107 @@
+"""The linear head of a classifier, or the text embeddings of a vision-language model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fiood_core.errors import InputError
+
+
+class Head:
+    """A linear map from penultimate features to logits.
+
+    ``logits = (features @ weight.T + bias) / temperature``.
+
+    Parameters
+    ----------
+    weight : array (C, D)
+        NumPy or torch; kept as a contiguous CPU tensor in its own floating dtype.
+    bias : array (C,), optional
+    temperature : float, optional
+        τ of a vision-language head; ``None`` means 1.
+    classes : sequence of tuples of int, optional
+        The class indices that each row stands for, when rows are distinct *names* and names are shared by classes
+        (998 names for 1000 classes).  By default row ``i`` stands for class ``i``.
+
+    Raises
+    ------
+    InputError
+        Shapes do not fit, a value is not finite, or the temperature is not positive.
+    """
+
+    def __init__(
+        self,
+        weight: Any,
+        bias: Any = None,
+        *,
+        temperature: float | None = None,
+        classes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.weight = _floating(weight, "head weight")
+        if self.weight.ndim != 2:
+            raise InputError(f"head weight must have shape (C, D), got {tuple(self.weight.shape)}")
+        self.bias = None if bias is None else _floating(bias, "head bias").to(self.weight.dtype)
+        if self.bias is not None and self.bias.shape != (self.num_rows,):
+            raise InputError(f"head bias must have shape ({self.num_rows},), got {tuple(self.bias.shape)}")
+        if temperature is not None and not temperature > 0:
+            raise InputError(f"head temperature must be positive, got {temperature}")
+        self.temperature = None if temperature is None else float(temperature)
+        if classes is not None and len(classes) != self.num_rows:
+            raise InputError(f"head classes must name the classes of each of {self.num_rows} rows, got {len(classes)}")
+        self.classes = None if classes is None else tuple(tuple(int(c) for c in row) for row in classes)
+
+    @property
+    def num_rows(self) -> int:
+        """C, the number of logits."""
+        return self.weight.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """D, the width of the features."""
+        return self.weight.shape[1]
+
+    def scaled(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """Weight (C, D) and bias (C,) with the temperature divided in and a missing bias as zeros."""
+        dtype = dtype or self.weight.dtype
+        weight = self.weight.to(dtype)
+        bias = torch.zeros(self.num_rows, dtype=dtype) if self.bias is None else self.bias.to(dtype)
+        if self.temperature is None:
+            return weight, bias
+        return weight / self.temperature, bias / self.temperature
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Logits (n, C) of features (n, D), in the features' dtype and on their device."""
+        if features.shape[-1] != self.dim:
+            raise InputError(f"the head takes features of width {self.dim}, got {features.shape[-1]}")
+        weight = self.weight.to(device=features.device, dtype=features.dtype)
+        bias = None if self.bias is None else self.bias.to(device=features.device, dtype=features.dtype)
+        logits = torch.nn.functional.linear(features, weight, bias)
+        return logits if self.temperature is None else logits / self.temperature
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the values, dtype, temperature and classes."""
+        sha = hashlib.sha256(repr((self.weight.dtype, self.temperature, self.classes)).encode())
+        for tensor in (self.weight, self.bias):
+            if tensor is not None:
+                sha.update(repr(tuple(tensor.shape)).encode())
+                sha.update(tensor.numpy().tobytes())
+        return sha.hexdigest()
+
+    def __repr__(self) -> str:
+        tail = "" if self.temperature is None else f", temperature={self.temperature:g}"
+        return f"Head({self.num_rows} × {self.dim}{', no bias' if self.bias is None else ''}{tail})"
+
+
+def _floating(value: Any, what: str) -> Tensor:
+    tensor = torch.as_tensor(value).detach().to("cpu").contiguous()
+    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 4:
+        tensor = tensor.float()
+    if not bool(torch.isfinite(tensor).all()):
+        raise InputError(f"{what} holds NaN or infinite values; check how the model was loaded")
+    return tensor

@@ -1,0 +1,97 @@
+"""The vocabulary interface: names of classes outside the ID label space."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fiood_core._lookup import make_callable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fiood_core.dataset import View
+
+API_VERSION = 1
+
+
+@dataclass(frozen=True)
+class VocabularyContext:
+    """What a vocabulary may look at.
+
+    Attributes
+    ----------
+    id_names : sequence of str
+        One name a class.
+    id_wnids : sequence of str or None
+    embed : callable, optional
+        From labels to unit ensemble embeddings (n, D), cached; mining needs it.
+    id_embeddings : Tensor (C, D), optional
+    ood : View, optional
+        The OOD set, for the oracle only.
+    replicate : int
+        Which of several independent generations.
+    """
+
+    id_names: Sequence[str]
+    id_wnids: Sequence[str] | None = None
+    embed: Callable[[Sequence[str]], Tensor] | None = None
+    id_embeddings: Tensor | None = None
+    ood: View | None = None
+    replicate: int = 0
+
+
+@dataclass(frozen=True)
+class Labels:
+    """An ordered list of labels with its provenance.
+
+    Attributes
+    ----------
+    names : tuple of str
+    record : dict
+        How the list was made: sizes before and after each filter, overlap with the ID names, source digests.
+    """
+
+    names: tuple[str, ...]
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the names, one a line, in order."""
+        return hashlib.sha256("".join(f"{name}\n" for name in self.names).encode()).hexdigest()
+
+
+class Vocabulary(ABC):
+    """A source of labels.
+
+    Attributes
+    ----------
+    replicates : int
+        How many independent lists there are.
+    needs_embeddings, needs_ood : bool
+        Whether :meth:`labels` reads ``context.embed`` / ``context.ood``, so that a plan knows what must come first.
+    """
+
+    api_version: ClassVar[int] = API_VERSION
+    replicates: int = 1
+    needs_embeddings: bool = False
+    needs_ood: bool = False
+
+    @abstractmethod
+    def labels(self, context: VocabularyContext) -> Labels:
+        """The labels for a context.
+
+        Raises
+        ------
+        DataError
+            A file or generation that the vocabulary is made from is missing; the message says how to get it.
+        """
+
+
+make_callable(__name__)
