@@ -99,6 +99,9 @@ class Detector(ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     alternatives: ClassVar[Mapping[str, str]] = {}
 
+    name: ClassVar[str] = ""
+    """What the registry knows it by; set on the instance."""
+
     precision: Precision = "float32"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -267,8 +270,8 @@ class Detector(ABC):
         return self
 
     def _learned(self) -> dict[str, Any]:
-        parameters = self.parameters
-        return {k: v for k, v in vars(self).items() if k not in parameters and not k.startswith("_")}
+        given = {"name", *self.parameters}
+        return {k: v for k, v in vars(self).items() if k not in given and not k.startswith("_")}
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{k}={v!r}" for k, v in self.parameters.items())
