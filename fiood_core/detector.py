@@ -84,6 +84,11 @@ class Detector(ABC):
         Published settings by name, e.g. ``{"openood": {"k": 50}}``; see :meth:`configured`.
     alternatives : mapping
         For each parameter whose published value is disputed, the other values and who uses them.
+    toy : mapping
+        Parameters with which the conformance kit's small sets (1200 training rows, D = 32, C = 8) can be scored, where
+        the defaults are for large ones, e.g. ``{"k": 10}``.
+    inert : mapping
+        For each parameter that changes no score (a matter of speed or memory), why it does not.
 
     Parameters
     ----------
@@ -98,6 +103,8 @@ class Detector(ABC):
     needs: ClassVar[tuple[str, ...]] = ("logits",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     alternatives: ClassVar[Mapping[str, str]] = {}
+    toy: ClassVar[Mapping[str, Any]] = {}
+    inert: ClassVar[Mapping[str, str]] = {}
 
     name: ClassVar[str] = ""
     """What the registry knows it by; set on the instance."""

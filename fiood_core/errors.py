@@ -60,3 +60,7 @@ class SuiteError(FioodError, ValueError):
 
 class ResultError(FioodError, ValueError):
     """Scores or results that must not be reported: NaN, infinite, of the wrong length, or incomplete."""
+
+
+class ConformanceError(FioodError, AssertionError):
+    """A component does not behave as its interface asks; see :mod:`fiood_core.testing`."""
