@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -44,7 +45,7 @@ class Remote:
     name : str
         File name under which it is kept.
     urls : tuple of str
-        Mirrors, tried in order.  Empty for a file that is bound to an account; then ``instructions`` says how to get it.
+        Mirrors, tried in order; empty for a file bound to an account, which ``instructions`` says how to get.
     kind : str
         A key of :data:`MAGIC`, or ``"text"``.
     size : int, optional
@@ -110,7 +111,7 @@ def fetch(
         raise DataError(f"{remote.name} must be fetched by hand: {remote.instructions} Then put it at {target}")
     if offline:
         raise DataError(f"{remote.name} is not at {target}, and the run is offline; get it from {remote.urls[0]}")
-    folder.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for url in remote.urls:
         part = folder / f"{remote.name}.part"
@@ -222,7 +223,9 @@ def _problem(remote: Remote, path: Path) -> str | None:
     if remote.kind in MAGIC:
         magic, offset = MAGIC[remote.kind]
         if start[offset : offset + len(magic)] != magic:
-            seen = "an HTML page" if start.lstrip()[:15].lower().startswith((b"<!doctype", b"<html")) else "something else"
+            seen = (
+                "an HTML page" if start.lstrip()[:15].lower().startswith((b"<!doctype", b"<html")) else "something else"
+            )
             return f"the file is {seen}, not {remote.kind}"
     elif start.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "the file is an HTML page"
@@ -294,13 +297,15 @@ def _members(archive: Path) -> Iterator[tuple[str, str, Callable[[], Any] | None
             for info in bundle.infolist():
                 mode = info.external_attr >> 16
                 kind = "dir" if info.is_dir() else "symbolic link" if stat.S_ISLNK(mode) else "file"
-                yield info.filename, kind, lambda info=info: bundle.open(info)
+                yield info.filename, kind, partial(bundle.open, info)
         return
     with tarfile.open(archive, mode="r:*") as tape:
         for member in tape:
-            kind = "dir" if member.isdir() else "file" if member.isreg() else "link" if member.islnk() else "special file"
+            kind = (
+                "dir" if member.isdir() else "file" if member.isreg() else "link" if member.islnk() else "special file"
+            )
             kind = "symbolic link" if member.issym() else kind
-            yield member.name, kind, lambda member=member: _opened(tape, member)
+            yield member.name, kind, partial(_opened, tape, member)
 
 
 @contextmanager
