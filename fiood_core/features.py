@@ -101,6 +101,8 @@ class FeatureSet:
         return None if self.logits is None else int(self.logits.shape[1])
 
     def _check_widths(self) -> None:
+        if self.negatives is not None and self.dim is not None and self.dim != self.negatives.dim:
+            raise InputError(f"features are {self.dim} wide, but the negative labels are {self.negatives.dim} wide")
         if self.head is None:
             return
         if self.dim is not None and self.dim != self.head.dim:
@@ -237,6 +239,32 @@ class Block:
     def softmax(self) -> Tensor:
         """Posterior (n, C)."""
         return self.once("softmax", lambda: self.log_softmax.exp())
+
+    @property
+    def log_posterior(self) -> Tensor:
+        """Log posterior (n, C) in float64 from the block's logits.
+
+        What float32 logits hold, and no more lost: near a posterior of 1 its complement keeps its leading digits,
+        where float32 arithmetic on logits of 30 would round it to a multiple of 2e-6.
+        """
+        return self.once("log_posterior", lambda: torch.log_softmax(self.logits.double(), dim=1))
+
+    @property
+    def negative_max_logit(self) -> Tensor:
+        """Largest logit (n,) of the negative labels, in float64; -inf without labels."""
+        return self._negative[0]
+
+    @property
+    def negative_log_sum_exp(self) -> Tensor:
+        """log Σ exp (n,) of the negative labels' logits, in float64, streamed over them; -inf without labels."""
+        return self._negative[1]
+
+    @property
+    def _negative(self) -> tuple[Tensor, Tensor]:
+        negatives = self.source.negatives
+        if negatives is None:
+            raise InputError("negative labels are missing; pass FeatureSet(negatives=Head(...)), or name a vocabulary")
+        return self.once("negative", lambda: negatives.reduce(self.features))
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return self.once(("cast", id(tensor)), lambda: tensor.to(self.dtype))

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from fiood_core.errors import InputError
 
+CHUNK_ROWS = 1024
+"""Head rows whose logits exist at once in :meth:`Head.reduce`: a few thousand images' worth stays in memory."""
+
 
 class Head:
     """A linear map from penultimate features to logits.
@@ -82,6 +85,28 @@ class Head:
         bias = None if self.bias is None else self.bias.to(device=features.device, dtype=features.dtype)
         logits = torch.nn.functional.linear(features, weight, bias)
         return logits if self.temperature is None else logits / self.temperature
+
+    def reduce(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Largest logit (n,) and log Σ exp(logits) (n,) in float64 of features (n, D), never holding all logits.
+
+        For heads of tens of thousands of labels.  Exponentials are taken in the features' dtype against the running
+        maximum, so that none overflows and what underflows is below its last bit; the sums are kept in float64.
+        Without rows both are -inf.
+        """
+        if features.shape[-1] != self.dim:
+            raise InputError(f"the head takes features of width {self.dim}, got {features.shape[-1]}")
+        scaled = features if self.temperature is None else features / self.temperature
+        weight, bias = self.weight.to(scaled), None if self.bias is None else self.scaled(scaled.dtype)[1].to(scaled)
+        top = scaled.new_full((len(scaled),), -torch.inf)
+        total = scaled.new_zeros(len(scaled), dtype=torch.float64)
+        for start in range(0, self.num_rows, CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            logits = torch.nn.functional.linear(scaled, weight[rows], None if bias is None else bias[rows])
+            new_top = torch.maximum(top, logits.amax(dim=1))
+            total *= (top.double() - new_top.double()).exp()
+            total += logits.sub_(new_top[:, None]).exp_().sum(dim=1)
+            top = new_top
+        return top.double(), total.log() + top.double()
 
     @property
     def digest(self) -> str:
