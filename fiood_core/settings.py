@@ -32,5 +32,10 @@ def offline() -> bool:
     return _switch("FIOOD_OFFLINE")
 
 
+def debug() -> bool:
+    """Whether ``$FIOOD_DEBUG`` (or ``--debug``) asks for the traceback of an error."""
+    return _switch("FIOOD_DEBUG")
+
+
 def _switch(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
