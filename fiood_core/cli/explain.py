@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from fiood_core import registry
+from fiood_core import registry, spec
 
 if TYPE_CHECKING:
     from fiood_core.detector import Detector
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 def command(detector: str) -> None:
     """Show a detector's formula, needs, parameters with their defaults and alternatives, presets, cost and source.
 
-    DETECTOR is a registered name, module:Object, or a path beginning with ./
+    DETECTOR is a registered name, module:Object, or a path beginning with ./, with parameters as in "knn(k=50)".
     """
-    instance: Detector = registry.create("detector", detector)
-    origin = registry.origin("detector", detector)
+    wanted = spec.parse(detector)
+    instance: Detector = registry.create("detector", wanted.name, **wanted.parameters)
+    origin = registry.origin("detector", wanted.name)
     click.echo(f"{instance.name}  ({origin.distribution} {origin.version})")
     for title, lines in _sections(instance):
         for line in lines:
@@ -37,17 +39,19 @@ def _sections(detector: Detector) -> Iterator[tuple[str, list[str]]]:
     yield "needs", [", ".join(cls.needs)]
     yield "statistics", [statistic.key for statistic in detector.statistics] or ["none: nothing is learned"]
     yield "columns", [column.key for column in detector.columns] or ["none"]
-    yield "parameters", list(_parameters(cls))
+    yield "parameters", list(_parameters(detector))
     yield "presets", [f"{name}: {_values(values)}" for name, values in cls.presets.items()] or ["none"]
     yield "cost", [cls.cost or "not stated"]
     yield "source", list(_source(cls))
 
 
-def _parameters(cls: type[Detector]) -> Iterator[str]:
-    for name, parameter in inspect.signature(cls).parameters.items():
-        yield f"{name} = {parameter.default!r}  ({parameter.annotation})"
-        if name in cls.alternatives:
-            yield f"    alternatives: {cls.alternatives[name]}"
+def _parameters(detector: Detector) -> Iterator[str]:
+    hints = typing.get_type_hints(type(detector))
+    for name, value in detector.parameters.items():
+        hint = getattr(hints[name], "__name__", None) if isinstance(hints[name], type) else None
+        yield f"{name} = {value!r}  ({hint or str(hints[name]).replace('typing.', '')})"
+        if name in detector.alternatives:
+            yield f"    alternatives: {detector.alternatives[name]}"
 
 
 def _values(values: Mapping[str, object]) -> str:
