@@ -269,11 +269,11 @@ def _other_values(hint: Any, value: Any, published: list[Any]) -> list[Any]:
     elif isinstance(value, bool):
         candidates += [not value]
     elif isinstance(value, int) or (value is None and int in options):
-        near = [] if value is None else [value + 1, value - 1, value // 2, value * 2]
-        candidates += [*near, 1, 2, 3, 5, 10]
+        candidates += [] if value is None else [value + 1, value - 1, value // 2, value * 2]
+        candidates += [1, 2, 3, 5, 10]
     elif isinstance(value, float) or (value is None and float in options):
-        near = [] if value is None else [value / 2, value * 2, (1 + value) / 2, value + 0.1, value - 0.1]
-        candidates += [*near, 0.1, 0.5, 0.9, 2.0, 10.0]
+        candidates += [] if value is None else [value / 2, value * 2, (1 + value) / 2, value + 0.1, value - 0.1]
+        candidates += [0.1, 0.5, 0.9, 2.0, 10.0]
     return [v for v in dict.fromkeys(candidates) if v != value]
 
 

@@ -235,7 +235,7 @@ def _small_network() -> nn.Module:
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Dropout(0.2),
-        nn.Linear(*reversed(weight.shape)),
+        nn.Linear(len(filters), CLASSES),
     )
     network.load_state_dict({"0.weight": filters.clone(), "5.weight": weight.clone(), "5.bias": bias.clone()})
     return network.eval()
