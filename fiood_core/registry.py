@@ -289,7 +289,7 @@ def _order(component: Component) -> tuple[str, str]:
 
 def _grouped(kind: str) -> Mapping[str, list[Component]]:
     groups: dict[str, list[Component]] = defaultdict(list)
-    for component in _installed().found:
+    for component in sorted(_installed().found, key=_order):
         if component.kind == kind and not component.disabled:
             groups[component.name].append(component)
     return groups
