@@ -19,6 +19,8 @@ from fiood_core.head import Head
 if TYPE_CHECKING:
     from PIL import Image
 
+    from fiood_core.value_branch import ValueBranch
+
 
 class Outputs(NamedTuple):
     """One forward pass: penultimate features (n, D), exactly what enters the head, and logits (n, C)."""
@@ -137,6 +139,19 @@ class VisionLanguageBackbone(Backbone):
     @abstractmethod
     def set_classes(self, head: Head) -> None:
         """Use text embeddings as the head."""
+
+    @property
+    def value_branch(self) -> ValueBranch:
+        """How patches get into the joint space, for GL-MCM; by default found by the class of the vision tower.
+
+        Raises
+        ------
+        InputError
+            The tower is none whose value branch is known.
+        """
+        from fiood_core.value_branch import find
+
+        return find(self.module)
 
 
 class ModuleBackbone(Backbone):
