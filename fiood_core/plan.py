@@ -1,0 +1,507 @@
+"""What will run: a suite resolved to cells backbone × detector × vocabulary × replicate × OOD set.
+
+Planning creates components and reads lists of pictures; it reads no picture and loads no weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fiood_core import registry
+from fiood_core.errors import (
+    FioodError,
+    InputError,
+    ParameterError,
+    StatisticError,
+    SuiteError,
+    UnknownComponentError,
+)
+from fiood_core.request import Request, core_digest, digest, source_digest
+from fiood_core.suite import BenchmarkRequest, Settings, Suite
+
+if TYPE_CHECKING:
+    from fiood_core.backbone import Backbone
+    from fiood_core.benchmark import Benchmark
+    from fiood_core.column import Column
+    from fiood_core.dataset import Dataset, View
+    from fiood_core.detector import Detector
+    from fiood_core.images import ImagePolicy
+
+ID = "id"
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a cell has no result.
+
+    Attributes
+    ----------
+    status : str
+        ``"failed"`` or ``"refused"``.
+    reason : str
+    """
+
+    status: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Problem:
+        """What an exception means for a cell: a refusal of fiood's own, or something that broke."""
+        if isinstance(error, FioodError):
+            return cls("refused" if isinstance(error, (StatisticError, InputError)) else "failed", str(error))
+        return cls("failed", f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work.
+
+    Attributes
+    ----------
+    benchmark, backbone, column, ood : str
+        ``column`` is the detector with its parameters, vocabulary and replicate.
+    """
+
+    benchmark: str
+    backbone: str
+    column: str
+    ood: str
+
+
+@dataclass(frozen=True)
+class PlannedSet:
+    """A set of pictures that a benchmark reads.
+
+    Attributes
+    ----------
+    name : str
+        ``"id"``, ``"train"``, or the OOD set's name.
+    group : str
+    dataset : Dataset or None
+    view : View or None
+        None where something is missing.
+    content : str
+        SHA-256 of the view and of the pictures' stamps: changes when a picture may have.
+    missing : tuple of str
+        Everything that keeps it from being read.
+    """
+
+    name: str
+    group: str
+    dataset: Dataset | None
+    view: View | None
+    content: str
+    missing: tuple[str, ...] = ()
+
+
+@dataclass
+class PlannedBenchmark:
+    """A benchmark with its sets looked at.
+
+    Attributes
+    ----------
+    request : BenchmarkRequest
+    benchmark : Benchmark or None
+    test : PlannedSet or None
+    train : PlannedSet or None
+        None also where the benchmark has no training set.
+    ood : mapping from name to PlannedSet
+    problem : Problem or None
+    """
+
+    request: BenchmarkRequest
+    benchmark: Benchmark | None = None
+    test: PlannedSet | None = None
+    train: PlannedSet | None = None
+    ood: Mapping[str, PlannedSet] = field(default_factory=dict)
+    problem: Problem | None = None
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.request.name
+
+    @property
+    def sets(self) -> Sequence[PlannedSet]:
+        """ID test set, training set, OOD sets."""
+        return [s for s in (self.test, self.train, *self.ood.values()) if s is not None]
+
+    def find(self, name: str) -> PlannedSet:
+        """The set of a name; ``"id"`` and ``"train"`` are the ID ones."""
+        found = {ID: self.test, TRAIN: self.train}.get(name) or self.ood[name]
+        return found
+
+    @property
+    def dataset_name(self) -> str:
+        """What a backbone's card calls the ID test set: its registered name, else the benchmark's."""
+        own = "" if self.test is None else getattr(self.test.dataset, "name", "")
+        return str(own or self.name)
+
+
+@dataclass(frozen=True)
+class PlannedBackbone:
+    """A backbone, not loaded.
+
+    Attributes
+    ----------
+    request : Request
+    backbone : Backbone or None
+    key : str
+        What the feature store knows it by; empty where it has a problem.
+    problem : Problem or None
+    """
+
+    request: Request
+    backbone: Backbone | None
+    key: str
+    problem: Problem | None = None
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return str(self.request)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A detector with one vocabulary and one replicate: what gives one column of scores.
+
+    Attributes
+    ----------
+    request : Request
+    vocabulary : Request or None
+    replicate : int or None
+    detector : Detector or None
+    distribution, version, parameters : str
+        Where it comes from, and every parameter as canonical JSON.
+    code : str
+        SHA-256 of the file that defines it.
+    problem : Problem or None
+    """
+
+    request: Request
+    vocabulary: Request | None = None
+    replicate: int | None = None
+    detector: Detector | None = None
+    distribution: str = ""
+    version: str = ""
+    parameters: str = "{}"
+    code: str = ""
+    problem: Problem | None = None
+
+    @property
+    def column(self) -> str:
+        """The detector with its parameters, vocabulary and replicate, as scores and tables name it."""
+        parts = [str(self.request)]
+        if self.vocabulary is not None:
+            parts.append(str(self.vocabulary))
+        if self.replicate is not None:
+            parts.append(f"#{self.replicate}")
+        return " · ".join(parts)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the detector learns from training data."""
+        return self.detector is not None and learns(self.detector)
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """What the detector needs computed from pixels."""
+        return () if self.detector is None else tuple(self.detector.columns)
+
+    def data(self) -> dict[str, Any]:
+        """The variant as a mapping that a task can hold."""
+        return {
+            "column": self.column,
+            "detector": self.request.data(),
+            "vocabulary": None if self.vocabulary is None else self.vocabulary.data(),
+            "replicate": self.replicate,
+        }
+
+
+@dataclass
+class Plan:
+    """Everything that a run will do.
+
+    Attributes
+    ----------
+    suite : Suite
+    benchmarks : list of PlannedBenchmark
+    backbones : list of PlannedBackbone
+    variants : list of Variant
+    left_out : list of (Cell-like label, reason)
+        What a pattern would have named but does not fit.
+    """
+
+    suite: Suite
+    benchmarks: list[PlannedBenchmark]
+    backbones: list[PlannedBackbone]
+    variants: list[Variant]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """How the run computes."""
+        return self.suite.settings
+
+    @property
+    def groups(self) -> Iterator[tuple[PlannedBenchmark, PlannedBackbone]]:
+        """Benchmark and backbone, backbone by backbone: what shares one fit."""
+        for backbone in self.backbones:
+            for benchmark in self.benchmarks:
+                yield benchmark, backbone
+
+    @property
+    def cells(self) -> Iterator[Cell]:
+        """Every cell, in the order of the table."""
+        for benchmark, backbone in self.groups:
+            for variant in self.variants:
+                for ood in benchmark.ood or ("",):
+                    yield Cell(benchmark.name, backbone.name, variant.column, ood)
+
+    def expected_top1(self, backbone: PlannedBackbone) -> float | None:
+        """The suite's own expectation of a backbone's accuracy."""
+        expected = self.suite.expect_top1
+        return expected.get(backbone.name, expected.get(backbone.request.name, expected.get("*")))
+
+    def problem(self, benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant) -> Problem | None:
+        """What is known before anything runs to keep a variant from giving scores."""
+        known = benchmark.problem or backbone.problem or variant.problem
+        return known or _misfit(benchmark, backbone, variant)
+
+
+def resolve(suite: Suite) -> Plan:
+    """The plan of a suite.
+
+    Raises
+    ------
+    SuiteError
+        A parameter is wrong, or nothing is left to run; every problem at once, with its line.
+    """
+    wrong: list[str] = []
+    benchmarks = [_benchmark(request, suite, wrong) for request in suite.benchmarks]
+    backbones = [_backbone(request, suite, wrong) for request in suite.backbones]
+    variants = [v for request in suite.detectors for v in _variants(request, suite, wrong)]
+    unused = set(suite.expect_top1) - {"*"} - {n for b in backbones for n in (b.name, b.request.name)}
+    wrong += [f"two {what} are both called {name!r}" for what, name in _twice(backbones, variants)]
+    wrong += [f"expect_top1 names {name!r}, which is no backbone of the suite" for name in sorted(unused)]
+    if wrong:
+        raise SuiteError("\n".join(wrong))
+    plan = Plan(suite, benchmarks, backbones, variants)
+    _leave_out(plan)
+    if not (plan.benchmarks and plan.backbones and plan.variants):
+        reasons = "".join(f"\n  {column}: {reason}" for column, reason in plan.left_out.items())
+        raise SuiteError(f"suite {suite.name!r} has nothing to run{reasons}")
+    return plan
+
+
+def image_policy(settings: Settings) -> ImagePolicy:
+    """The policy that a suite's settings ask for."""
+    from fiood_core.images import ImagePolicy
+
+    given: dict[str, Any] = {"on_error": settings.on_bad_image}
+    if settings.max_pixels is not None:
+        given["max_pixels"] = settings.max_pixels
+    return ImagePolicy(**given)
+
+
+def learns(detector: Detector) -> bool:
+    """Whether a detector learns from training data, in either round."""
+    from fiood_core.detector import Detector
+
+    return bool(detector.statistics) or type(detector).refine is not Detector.refine
+
+
+def make_detector(request: Request, settings: Settings) -> Detector:
+    """A detector with the suite's precision where it does not say its own."""
+    parameters = dict(request.parameters)
+    if settings.precision is not None:
+        parameters.setdefault("precision", settings.precision)
+    detector: Detector = registry.create("detector", request.name, **parameters)
+    return detector
+
+
+def plan_benchmark(request: BenchmarkRequest) -> PlannedBenchmark:
+    """A benchmark with its sets looked at; what goes wrong in a plugin is kept as its problem.
+
+    Raises
+    ------
+    ParameterError, UnknownComponentError
+        The suite asks for something that does not exist.
+    """
+    planned = PlannedBenchmark(request)
+    try:
+        benchmark = _create_benchmark(request)
+        planned.benchmark = benchmark
+        planned.test = _look(ID, "", benchmark.id_test)
+        planned.train = None if benchmark.id_train is None else _look(TRAIN, "", benchmark.id_train)
+        planned.ood = {name: _look(name, s.group, s.dataset) for name, s in benchmark.ood.items()}
+        reserved = sorted({ID, TRAIN} & set(planned.ood))
+        if reserved or not planned.ood:
+            what = f"calls an OOD set {reserved[0]!r}, which is reserved" if reserved else "has no OOD set"
+            planned.problem = Problem("failed", f"benchmark {request.name!r} {what}")
+    except (ParameterError, UnknownComponentError):
+        raise
+    except (Exception, SystemExit) as error:
+        planned.problem = Problem.of(error)
+    return planned
+
+
+def plan_backbone(request: Request, settings: Settings) -> PlannedBackbone:
+    """A backbone, not loaded; what goes wrong in a plugin is kept as its problem.
+
+    Raises
+    ------
+    ParameterError, UnknownComponentError
+    """
+    try:
+        backbone: Backbone = request.create()
+        return PlannedBackbone(request, backbone, backbone.key(autocast=settings.autocast))
+    except (ParameterError, UnknownComponentError):
+        raise
+    except (Exception, SystemExit) as error:
+        return PlannedBackbone(request, None, "", Problem.of(error))
+
+
+def token(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant, name: str) -> str:
+    """What a kept column of scores must have been made from to be used again: everything that can change a score."""
+    train = benchmark.train if variant.learns else None
+    return digest(
+        {
+            "code": [core_digest(), variant.code],
+            "backbone": backbone.key,
+            "images": [image_policy(plan.settings).digest, plan.settings.on_bad_image],
+            "seed": plan.settings.seed,
+            "detector": [variant.request.name, variant.distribution, variant.version, variant.parameters],
+            "vocabulary": None if variant.vocabulary is None else variant.vocabulary.data(),
+            "replicate": variant.replicate,
+            "id": benchmark.test.content if benchmark.test else "",
+            "train": train.content if train else "",
+            "set": benchmark.find(name).content,
+        }
+    )
+
+
+# -- parts of resolve ----------------------------------------------------------------------------------------------
+
+
+def _twice(backbones: Sequence[PlannedBackbone], variants: Sequence[Variant]) -> Iterator[tuple[str, str]]:
+    for what, names in (("backbones", [b.name for b in backbones]), ("detectors", [v.column for v in variants])):
+        yield from ((what, name) for name in sorted({n for n in names if names.count(n) > 1}))
+
+
+def _benchmark(request: BenchmarkRequest, suite: Suite, wrong: list[str]) -> PlannedBenchmark:
+    try:
+        return plan_benchmark(request)
+    except (ParameterError, UnknownComponentError) as error:
+        wrong.append(f"{suite.at(request.name)}{error}")
+        return PlannedBenchmark(request)
+
+
+def _create_benchmark(request: BenchmarkRequest) -> Benchmark:
+    from fiood_core.benchmark import OODSet, SimpleBenchmark
+
+    if request.component is not None:
+        created: Benchmark = request.component.create()
+        return created
+    assert request.test is not None
+    return SimpleBenchmark(
+        test=request.test.create(),
+        train=None if request.train is None else request.train.create(),
+        sets={name: OODSet(dataset.create(), group) for name, (group, dataset) in request.ood.items()},
+    )
+
+
+def _look(name: str, group: str, dataset: Dataset) -> PlannedSet:
+    """A set with its list of pictures, or with everything that it lacks."""
+    try:
+        missing = tuple(dataset.missing())
+        if missing:
+            return PlannedSet(name, group, dataset, None, "", missing)
+        view = dataset.view()
+        if not len(view):
+            return PlannedSet(name, group, dataset, None, "", (f"{_title(dataset)} has no pictures",))
+        content = digest([view.source, view.digest, list(dataset.stamps(view.ids))])
+        return PlannedSet(name, group, dataset, view, content)
+    except (Exception, SystemExit) as error:
+        return PlannedSet(name, group, dataset, None, "", (Problem.of(error).reason,))
+
+
+def _title(dataset: Dataset) -> str:
+    return getattr(getattr(dataset, "info", None), "title", "") or type(dataset).__name__
+
+
+def _backbone(request: Request, suite: Suite, wrong: list[str]) -> PlannedBackbone:
+    try:
+        return plan_backbone(request, suite.settings)
+    except (ParameterError, UnknownComponentError) as error:
+        wrong.append(f"{suite.at(request)}{error}")
+        return PlannedBackbone(request, None, "")
+
+
+def _variants(request: Request, suite: Suite, wrong: list[str]) -> list[Variant]:
+    """A detector with each vocabulary and replicate, if it reads negative labels; alone if it does not."""
+    try:
+        detector = make_detector(request, suite.settings)
+        origin = registry.origin("detector", request.name)
+    except (ParameterError, UnknownComponentError) as error:
+        wrong.append(f"{suite.at(request)}{error}")
+        return []
+    except (Exception, SystemExit) as error:
+        return [Variant(request, problem=Problem.of(error))]
+    alone = Variant(
+        request,
+        detector=detector,
+        distribution=origin.distribution,
+        version=origin.version,
+        parameters=json.dumps(detector.parameters, sort_keys=True),
+        code=source_digest(detector),
+    )
+    if "negatives" not in detector.needs:
+        return [alone]
+    if not suite.vocabularies:
+        return [replace(alone, problem=Problem("refused", "it scores against negative labels; name a vocabulary"))]
+    return [
+        replace(alone, vocabulary=vocabulary, replicate=replicate)
+        for vocabulary in suite.vocabularies
+        for replicate in _replicates(vocabulary, suite, wrong)
+    ]
+
+
+def _replicates(vocabulary: Request, suite: Suite, wrong: list[str]) -> Sequence[int | None]:
+    try:
+        count = int(vocabulary.create().replicates)
+    except (ParameterError, UnknownComponentError) as error:
+        wrong.append(f"{suite.at(vocabulary)}{error}")
+        return ()
+    except (Exception, SystemExit):
+        return (None,)  # the reason is given where its labels are asked for
+    return [None] if count == 1 else list(range(count))
+
+
+def _misfit(benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant) -> Problem | None:
+    from fiood_core.backbone import VisionLanguageBackbone
+
+    if variant.learns and benchmark.benchmark is not None and benchmark.train is None:
+        return Problem("refused", f"it learns from training data, and {benchmark.name} has none; give a training set")
+    negatives = variant.detector is not None and "negatives" in variant.detector.needs
+    if negatives and backbone.backbone is not None and not isinstance(backbone.backbone, VisionLanguageBackbone):
+        return Problem("refused", f"it scores against negative labels, and {backbone.name} embeds no text")
+    return None
+
+
+def _leave_out(plan: Plan) -> None:
+    """Take out the variants that only a pattern asked for and that fit no benchmark and backbone."""
+    kept = []
+    for variant in plan.variants:
+        problems = [_misfit(*group, variant) or variant.problem for group in plan.groups]
+        refused = [p for p in problems if p is not None and p.status == "refused"]
+        if str(variant.request) not in plan.suite.named and len(refused) == len(problems) and refused:
+            plan.left_out[variant.column] = refused[0].reason
+        else:
+            kept.append(variant)
+    plan.variants = kept
