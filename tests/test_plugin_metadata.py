@@ -111,21 +111,11 @@ def test_every_imported_library_is_declared(folder):
     assert not undeclared
 
 
-CORE_IMPORTS = {
-    "fiood_core",
-    "torch",
-    "numpy",
-    "PIL",
-    "click",
-    "jinja2",
-    "pyarrow",
-    "yaml",
+CORE_IMPORTS = {"fiood_core", "PIL", "click", "jinja2", "numpy", "platformdirs", "pluggy", "pyarrow"} | {
     "safetensors",
-    "pluggy",
-} | {
+    "torch",
     "tqdm",
-    "platformdirs",
-    "typing_extensions",
+    "yaml",
 }
 """What a plugin may import because the core depends on it."""
 

@@ -183,7 +183,7 @@ def test_a_factory_that_makes_something_else_is_refused(plug):
 @pytest.mark.parametrize("body", ["raise RuntimeError('no luck')", "import sys; sys.exit('no luck')"])
 def test_a_constructor_that_fails_is_the_plugins_failure(plug, body):
     plug("aa-bad", {"bad": "aa_bad:make"}, f"def make(): {body}")
-    with pytest.raises(PluginError, match="'bad' failed to start: .*no luck"):
+    with pytest.raises(PluginError, match=r"'bad' failed to start: .*no luck"):
         fiood.detector("bad")
 
 
@@ -192,7 +192,7 @@ def test_a_wrong_parameter_lists_those_that_exist_and_suggests_the_near_one(plug
     plug("aa-two", {"two": "aa_two:make"}, "def make(where, size=3): ...", place="second")
     with pytest.raises(ParameterError, match=r"no parameter 'precison' \(did you mean 'precision'\?\); it has .*k=3"):
         fiood.detector("one", precison="float64")
-    with pytest.raises(ParameterError, match="no parameter 'sise'.*it has where, size=3"):
+    with pytest.raises(ParameterError, match=r"no parameter 'sise'.*it has where, size=3"):
         fiood.detector("two", sise=1)
     with pytest.raises(ParameterError, match="needs where; it has where, size=3"):
         fiood.detector("two")
@@ -245,7 +245,7 @@ def test_strict_mode_lists_everything_that_is_broken_or_clashes(plug, monkeypatc
     with pytest.raises(PluginError, match=r"(?s)FIOOD_STRICT is set.*'bad' of aa-bad 1\.0.*ZeroDivisionError"):
         fiood.detector("good")
     plug("aa-too", {"good": "aa_too:Mine"}, DETECTOR, place="c")
-    with pytest.raises(PluginError, match="'good' is claimed by aa-good 1.0"):
+    with pytest.raises(PluginError, match=r"'good' is claimed by aa-good 1\.0"):
         fiood.names("detectors")
     monkeypatch.setenv("FIOOD_DISABLE", f"{others},aa-too,aa-bad")
     assert fiood.detector("good").name == "good"
