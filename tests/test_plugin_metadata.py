@@ -75,8 +75,8 @@ def test_metadata_is_uniform(folder):
     assert project["readme"] == "README.md"
     assert "fiood-core>=0.1" in project["dependencies"]
     assert project["dependencies"] == sorted(set(project["dependencies"]))
-    kind = KINDS[folder.parent.name]
-    assert re.fullmatch(rf"[A-Z].*[^.], a fiood {kind}", project["description"])
+    kind, kinds = KINDS[folder.parent.name], folder.parent.name
+    assert re.fullmatch(rf"[A-Z].*[^.], (a fiood {kind}|fiood {kinds})", project["description"])
 
 
 def test_it_is_one_module_with_its_test_and_a_short_readme(folder):
