@@ -111,8 +111,8 @@ def absence(subject: Subject) -> None:
 
 def view(subject: Subject) -> None:
     """The view is not empty and the same every time."""
-    again = subject.make().view()
     require(len(subject.view) > 0, "the view is empty")
+    again = subject.make().view()
     require(
         list(again.ids) == list(subject.view.ids) and again.digest == subject.view.digest,
         "two instances give other ids, or another order of them; sort what a folder or a set lists",
@@ -176,16 +176,15 @@ def stamps(subject: Subject) -> None:
 
 def travels(subject: Subject) -> None:
     """The dataset can be sent to loader workers."""
+    image_id = subject.view.ids[0]
     try:
         copy = pickle.loads(pickle.dumps(subject.dataset))
     except Exception as error:
         raise ConformanceError(
             f"the dataset cannot be pickled for loader workers: {error}. Keep no open files, locks or lambdas on it"
         ) from error
-    image_id = subject.view.ids[0]
-    name = str(image_id)
-    first = decode(subject.dataset.open(image_id), ImagePolicy(), name=name)
-    second = decode(copy.open(image_id), ImagePolicy(), name=name)
+    first = decode(subject.dataset.open(image_id), ImagePolicy(), name=image_id)
+    second = decode(copy.open(image_id), ImagePolicy(), name=image_id)
     require(first.tobytes() == second.tobytes(), f"a pickled copy of the dataset opens another picture as {image_id!r}")
 
 

@@ -144,9 +144,9 @@ def _odd_rows(problem: Toy) -> dict[str, FeatureSet]:
 
 
 def one_row(subject: Subject) -> None:
-    """A batch of one gives the score that the row has among others."""
+    """A batch of one has a score, the one that the row has in company."""
     for problem, detector in subject.fitted:
-        whole = detector.score(problem.inside)
+        pair = detector.score(toy.taken(problem.inside, np.array([0, 1])))
         try:
             alone = detector.score(toy.taken(problem.inside, np.array([0])))
         except Exception as error:
@@ -154,9 +154,8 @@ def one_row(subject: Subject) -> None:
                 f"a batch of one raised {type(error).__name__}: {error}. Name the axis: squeeze() drops it too"
             ) from error
         require(
-            _difference(alone, whole[:1], whole) <= EXACT,
-            f"the first row scores {whole[0]:.6g} among others and {alone[0]:.6g} alone; "
-            "use nothing that is taken over the batch",
+            _difference(alone, pair[:1], detector.score(problem.inside)) <= EXACT,
+            f"a row scores {alone[0]:.6g} alone and {pair[0]:.6g} beside another; use nothing taken over the batch",
         )
 
 
@@ -165,11 +164,11 @@ def batch_size(subject: Subject) -> None:
     for problem, detector in subject.fitted:
         both = _joined(problem)
         whole = detector.score(both)
-        for size in (7, 64):
-            parts = [np.arange(i, min(i + size, both.n)) for i in range(0, both.n, size)]
-            blocks = np.concatenate([detector.score(toy.taken(both, rows)) for rows in parts if len(rows) > 1])
-            compared = np.concatenate([whole[rows] for rows in parts if len(rows) > 1])
-            worst = _difference(blocks, compared, whole)
+        for size in (2, 7, 64):
+            starts = range(0, both.n - 1, size)
+            parts = [np.arange(i, min(i + size, both.n)) for i in starts]
+            blocks = np.concatenate([detector.score(toy.taken(both, rows)) for rows in parts])
+            worst = _difference(blocks, whole[: len(blocks)], whole)
             require(
                 worst <= EXACT,
                 f"scores in blocks of {size} differ from scores of all rows at once by {worst:.2g} of their spread "
@@ -200,7 +199,7 @@ def _arrays(data: FeatureSet) -> dict[str, np.ndarray]:
         arrays.update({"head weight": data.head.weight, "head bias": data.head.bias})
     if data.negatives is not None:
         arrays["negatives"] = data.negatives.weight
-    return {what: np.array(values) for what, values in arrays.items() if values is not None}
+    return {what: torch.as_tensor(values).numpy().copy() for what, values in arrays.items() if values is not None}
 
 
 def refit(subject: Subject) -> None:

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from fiood_core.backbone import ModuleBackbone, from_module
@@ -126,7 +127,7 @@ def images(n: int, seed: int = 0) -> Tensor:
 def small_backbone() -> ModuleBackbone:
     """A network of oriented filters, a dropout layer and a linear head, in eval mode; the same on every call."""
     network = _small_network()
-    return from_module(network, _picture_to_tensor, name="small-network")
+    return from_module(network, picture_to_tensor, name="small-network")
 
 
 def compute_columns(backbone: ModuleBackbone, batch: Tensor, columns: tuple[Column, ...]) -> dict[str, Tensor]:
@@ -241,6 +242,7 @@ def _small_network() -> nn.Module:
     return network.eval()
 
 
-def _picture_to_tensor(picture: object) -> Tensor:
-    pixels = np.asarray(picture, dtype=np.float32)
+def picture_to_tensor(picture: Image.Image) -> Tensor:
+    """The small network's transform: pixels (3, 16, 16) from -1 to 1."""
+    pixels = np.asarray(picture.resize((SIDE, SIDE)), dtype=np.float32)
     return torch.from_numpy(pixels).permute(2, 0, 1) / 127.5 - 1
