@@ -87,8 +87,7 @@ def manager() -> pluggy.PluginManager:
     PluginError
         In strict mode only.
     """
-    plugins = pluggy.PluginManager(PROJECT)
-    plugins.add_hookspecs(sys.modules[__name__])
+    plugins = _manager()
     for component in registry.hooks():
         try:
             _register(plugins, component)
@@ -130,15 +129,19 @@ def collect(hook: pluggy.HookCaller, **arguments: Any) -> list[Any]:
     return results
 
 
+def _manager() -> pluggy.PluginManager:
+    plugins = pluggy.PluginManager(PROJECT)
+    plugins.add_hookspecs(sys.modules[__name__])
+    return plugins
+
+
 def _register(plugins: pluggy.PluginManager, component: registry.Component) -> None:
     implementation = registry.resolve(component)
     name = f"{component.distribution} ({component.name})"
+    trial = _manager()  # a registration that fails cannot be taken back
     try:
-        plugins.register(implementation, name=name)
+        trial.register(implementation, name)
+        trial.check_pending()
     except Exception as error:
-        plugins.unregister(implementation)
         raise PluginError(f"{component} does not fit the hooks: {error}") from error
-    unknown = [caller.name for caller in plugins.get_hookcallers(implementation) or [] if not caller.has_spec()]
-    if unknown:
-        plugins.unregister(implementation)
-        raise PluginError(f"{component} implements {', '.join(unknown)}, which this core does not call")
+    plugins.register(implementation, name)
