@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -92,6 +92,17 @@ class View:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def take(self, rows: Sequence[int]) -> View:
+        """The view of some of its pictures, in the order of ``rows``; subsets keep what is left of them."""
+        place = {int(old): new for new, old in enumerate(rows)}
+        return replace(
+            self,
+            ids=[self.ids[row] for row in rows],
+            targets=None if self.targets is None else [self.targets[row] for row in rows],
+            concepts=None if self.concepts is None else [self.concepts[row] for row in rows],
+            subsets={name: [place[row] for row in of if row in place] for name, of in self.subsets.items()},
+        )
 
     @property
     def digest(self) -> str:
