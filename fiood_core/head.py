@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -124,9 +125,15 @@ class Head:
 
 
 def _floating(value: Any, what: str) -> Tensor:
-    tensor = torch.as_tensor(value).detach().to("cpu").contiguous()
-    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 4:
+    tensor = as_floating(value).detach().to("cpu").contiguous()
+    if tensor.dtype.itemsize < 4:
         tensor = tensor.float()
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"{what} holds NaN or infinite values; check how the model was loaded")
     return tensor
+
+
+def as_floating(value: Any) -> Tensor:
+    """An array or nested list as a floating tensor; Python's own numbers are float64, and stay it."""
+    tensor = torch.as_tensor(value if isinstance(value, Tensor) else np.asarray(value))
+    return tensor if tensor.dtype.is_floating_point else tensor.float()
