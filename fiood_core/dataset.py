@@ -149,7 +149,11 @@ class Dataset(ABC):
             place = self.open(image_id)
             if not isinstance(place, Path):
                 raise DataError(f"{type(self).__name__} opens pictures that are no files; it must give stamps() too")
-            stat = place.stat()
+            try:
+                stat = place.stat()
+            except OSError:  # decoding will say what is wrong, by the image policy
+                stamps.append("absent")
+                continue
             stamps.append(f"{stat.st_size}:{stat.st_mtime_ns}")
         return stamps
 

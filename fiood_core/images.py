@@ -21,7 +21,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from fiood_core.errors import ImageError, ParameterError
+from fiood_core.errors import DataError, ImageError, ParameterError
 
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are opened.  Pillow knows more, some of which run other programs (EPS)."""
@@ -86,6 +86,8 @@ def decode(source: Path | Image.Image, policy: ImagePolicy, *, name: str) -> Ima
     ImageError
         The file is missing, a directory, empty, truncated, no picture, too large, or of a kind whose range of values is
         not known; the message names it and the next step.
+    DataError
+        The system could not read it, which says nothing about the picture: no policy leaves it out.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise ImageError(
@@ -109,9 +111,11 @@ def decode(source: Path | Image.Image, policy: ImagePolicy, *, name: str) -> Ima
         reason = "is a directory"
     except PermissionError:
         reason = "may not be read"
-    except MemoryError:
-        reason = "does not fit into memory"
+    except MemoryError as error:
+        raise DataError(f"{what} does not fit into memory; use fewer workers, or lower max_pixels") from error
     except Exception as error:  # Pillow's decoders raise anything on malformed input
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{what} could not be read: {error.strerror}; see to the disk or system") from error
         reason = f"is truncated or damaged: {error or type(error).__name__}"
     raise ImageError(
         f"{what} {reason}; mend or replace it, take it out of the dataset, "

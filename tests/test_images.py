@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import struct
 import warnings
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from fiood_core.errors import ImageError, ParameterError
+from fiood_core.errors import DataError, ImageError, ParameterError
 from fiood_core.images import FORMATS, ImagePolicy, decode
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -183,6 +184,19 @@ def test_missing_files_and_directories_are_refused_by_name(tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(ImageError, match="inner"):
         rgb(tmp_path / "file" / "inner.jpg")
+
+
+def test_a_system_that_cannot_read_is_not_taken_for_a_broken_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(Image.new("RGB", (4, 4)), tmp_path / "a.png")
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "open", fails)
+    with pytest.raises(DataError, match=r"a\.png could not be read: Too many open files"):
+        rgb(path)
 
 
 def test_a_reason_is_the_same_in_every_process(tmp_path: Path) -> None:
