@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -65,6 +65,26 @@ class Labels:
     def digest(self) -> str:
         """SHA-256 of the names, one a line, in order."""
         return hashlib.sha256("".join(f"{name}\n" for name in self.names).encode()).hexdigest()
+
+
+def normalised(name: str) -> str:
+    """A name as names are compared: spaces for underscores, single spaces, lower-case."""
+    return " ".join(name.replace("_", " ").split()).lower()
+
+
+def without(names: Iterable[str], banned: Iterable[str]) -> list[str]:
+    """Names in normal form, each once, without those that equal a banned one; order is kept."""
+    out = set(map(normalised, banned))
+    return [name for name in dict.fromkeys(map(normalised, names)) if name and name not in out]
+
+
+def recorded(names: Iterable[str], context: VocabularyContext, **record: Any) -> Labels:
+    """A list with its size, digest and overlap with the ID names in its record."""
+    labels = Labels(tuple(names))
+    known = set(map(normalised, context.id_names))
+    overlap = [name for name in labels.names if normalised(name) in known]
+    facts = {"size": len(labels), "digest": labels.digest, "overlap": len(overlap), "overlap_examples": overlap[:10]}
+    return Labels(labels.names, {**record, **facts})
 
 
 class Vocabulary(ABC):
