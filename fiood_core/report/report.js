@@ -140,7 +140,6 @@ function interactive(data) {
   });
 
   function measured(value, error) {
-    if (value === null) return ["–"];
     return [percent(value), el("span", { class: "se" }, error === null ? "" : `±${percent(error)}`)];
   }
 
@@ -195,7 +194,7 @@ function interactive(data) {
       }
       const what = metric === "auroc" ? "AUROC, higher is better" : "FPR@95, lower is better";
       const drawn = el("table", {},
-        el("caption", {}, `${names.backbone[chosen.backbone]}: ${what}. Percent${errors.checked ? ", ± one standard error" : ""}; the best of a column in bold.`),
+        el("caption", {}, el("span", {}, `${names.backbone[chosen.backbone]}: ${what}. Percent${errors.checked ? ", ± one standard error" : ""}; the best of a column in bold.`)),
         el("thead", { class: "two" }, groups, heads), body);
       sortable(drawn);
       place.replaceChildren(drawn);
@@ -323,11 +322,24 @@ function interactive(data) {
     return group;
   }
 
+  /** Width of a drawing's place, so that its text has the page's size. */
+  const roomIn = (id) => Math.max(byId(id).clientWidth, 280);
+
+  /** Sums of `width` neighbours: wider bins for small sets. */
+  function merge(counts, width) {
+    const sums = Array(counts.length / width).fill(0);
+    counts.forEach((n, i) => (sums[Math.floor(i / width)] += n));
+    return sums;
+  }
   function histogram(plot) {
-    const [width, height] = [620, 340];
+    const [width, height] = [roomIn("histogram"), 340];
     const box = { left: 48, right: 14, top: 46, bottom: 46 };
     const inside = data.insides[plots.inside[plot]];
-    const shares = [unpack(plots.in_counts[plot]).map((n) => n / inside.size), unpack(plots.out_counts[plot]).map((n) => n / plots.n_ood[plot])];
+    const merged = [4, 2, 1][[150, 800, Infinity].findIndex((size) => Math.min(inside.size, plots.n_ood[plot]) < size)];
+    const shares = [
+      merge(unpack(plots.in_counts[plot]), merged).map((n) => n / inside.size),
+      merge(unpack(plots.out_counts[plot]), merged).map((n) => n / plots.n_ood[plot]),
+    ];
     const top = Math.max(...shares[0], ...shares[1]) * 1.04;
     const [low, high] = [plots.low[plot], plots.high[plot]];
     const bins = shares[0].length;
@@ -338,7 +350,7 @@ function interactive(data) {
 
     const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-labelledby": "histogram-caption" });
     picture.append(axes(width, height, box,
-      ticks(low, high, 6).map((tick) => [x(tick), short(tick)]),
+      ticks(low, high, width / 70).map((tick) => [x(tick), short(tick)]),
       ticks(0, top, 4).map((tick) => [y(tick), `${short(tick * 100)} %`]),
       { x: "score (larger = more in-distribution)" }));
     shares.forEach((heights, which) => {
@@ -350,10 +362,10 @@ function interactive(data) {
     const at = x(inside.threshold);
     const right = at > width * 0.55;
     picture.append(svg("line", { class: "rule", x1: at, x2: at, y1: box.top - 8, y2: floor }));
-    picture.append(svg("text", { class: "strong", x: at + (right ? -7 : 7), y: box.top - 2, "text-anchor": right ? "end" : "start" },
+    picture.append(svg("text", { class: "strong halo", x: at + (right ? -7 : 7), y: box.top - 2, "text-anchor": right ? "end" : "start" },
       `5th percentile of ID: ${short(inside.threshold)}`));
     [["in", `ID (${count(inside.size)})`], ["out", `${names.ood[plots.ood[plot]]} (${count(plots.n_ood[plot])})`]].forEach(([kind, text], i) => {
-      const left = box.left + i * 130;
+      const left = box.left + i * 110;
       picture.append(svg("rect", { class: kind, x: left, y: 8, width: 12, height: 12, rx: 2 }));
       picture.append(svg("text", { class: "strong", x: left + 18, y: 18 }, text));
     });
@@ -365,8 +377,8 @@ function interactive(data) {
     return hits.map((hit, i) => `${i === 0 ? "M" : "L"}${x(alarms[i]).toFixed(1)} ${y(hit).toFixed(1)}`).join("");
   }
   function roc(plot, others, labelOf) {
-    const [width, height] = [470, 430];
-    const box = { left: 52, right: 14, top: 12, bottom: 46 };
+    const [width, height] = [roomIn("roc"), 430];
+    const box = { left: 66, right: 22, top: 12, bottom: 46 };
     const floor = height - box.bottom;
     const x = (rate) => box.left + rate * (width - box.left - box.right);
     const y = (rate) => floor - rate * (floor - box.top);
@@ -383,9 +395,8 @@ function interactive(data) {
     const { hits, alarms, at95 } = points(plot);
     const [px, py] = [x(alarms[at95]), y(hits[at95])];
     picture.append(svg("circle", { class: "dot", cx: px, cy: py, r: 4.5 }));
-    const left = alarms[at95] > 0.6;
-    picture.append(svg("text", { class: "strong", x: px + (left ? -9 : 9), y: py + 18, "text-anchor": left ? "end" : "start" },
-      `FPR@95 ${percent(alarms[at95])} %`));
+    picture.append(svg("text", { class: "strong halo", x: x(1) - 4, y: floor - 12, "text-anchor": "end" },
+      `○ FPR at 95 % TPR: ${percent(alarms[at95])} %`));
     return picture;
   }
 
@@ -399,7 +410,7 @@ function interactive(data) {
 
     byId("histogram").replaceChildren(histogram(plot));
     byId("histogram-caption").replaceChildren(el("b", {}, `Scores: ${title}`),
-      "Share of each set a bin. The dashed line is the threshold of FPR@95: OOD scores to its right pass for ID." +
+      "Share of each set in each bin. The dashed line is the threshold of FPR@95: OOD scores to its right pass for ID." +
       (plots.beyond[plot] > 0 ? ` The end bins also hold ${count(plots.beyond[plot])} scores beyond the range.` : ""));
 
     const beside = checked("plot-beside");
@@ -442,6 +453,7 @@ function interactive(data) {
     if (byId("plot-ood") === null || plots.ood.length === 0) return;
     for (const select of selects) select.addEventListener("change", () => choose(selects.map((each) => Number(each.value))));
     for (const input of document.querySelectorAll('input[name="plot-beside"]')) input.addEventListener("change", drawPlots);
+    window.addEventListener("resize", drawPlots);
     choose(fields.map((name) => plots[name][0]));
   }
 

@@ -31,7 +31,7 @@ def facts(results: Results) -> list[Fact]:
         Fact("Detectors", len({method_of(row) for row in rows})),
         Fact("OOD sets", len({(row["benchmark"], row["ood"]) for row in rows if row["ood"]})),
         Fact("Cells with a result", len(cells)),
-        Fact("Without", len(results.failed), bad=bool(results.failed)),
+        Fact("Cells without", len(results.failed), bad=bool(results.failed)),
     ]
 
 
@@ -59,7 +59,8 @@ def _rows(results: Results) -> Iterator[str]:
         yield "there is no result"
     if results.failed:
         kinds = Counter(row["status"] for row in results.failed)
-        yield " and ".join(f"{count} of its cells {_were(count)} {kind}" for kind, count in sorted(kinds.items()))
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        yield f"cells are without a result: {counts}"
     skipped = [row for row in results.rows if row["skipped"]]
     if skipped:
         yield f"pictures were skipped under {_of(len(skipped), results)}, at most {max(r['skipped'] for r in skipped)}"
@@ -78,6 +79,3 @@ def _gates(results: Results) -> Iterator[str]:
 def _of(count: int, results: Results) -> str:
     return f"{count} of {len(results.rows)} rows"
 
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
