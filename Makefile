@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 MANIFESTS := setup.cfg pyproject.toml $(wildcard plugins/*/*/pyproject.toml)
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/*/pyproject.toml))
 EDITABLE := $(addprefix -e ./,$(PLUGINS))
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: demo test test-fast lint docs bench install clean
 
