@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from fiood_core._lookup import make_callable
 from fiood_core.errors import InputError, NotFittedError, ParameterError
 from fiood_core.features import Block, FeatureSet, Precision
 from fiood_core.head import Head
-from fiood_core.statistics import Statistic, TrainStatistics
+from fiood_core.statistics import Statistic, TrainContext, TrainStatistics
 
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
@@ -39,7 +40,7 @@ API_VERSION = 1
 """The version of this interface.  A plugin states the one it was written for as ``api_version``."""
 
 PARAMETERS_KEY = "__parameters__"
-HEAD_KEYS = ("__head_weight__", "__head_bias__")
+HEAD_KEYS = ("__head_weight__", "__head_bias__", "__head_temperature__")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +129,9 @@ class Detector(ABC):
     def validate(self) -> None:
         """Raise :class:`ParameterError` for a value out of range.  Types are checked before."""
 
+    def check(self, context: TrainContext) -> None:
+        """Raise :class:`StatisticError` where the training set is too small for the parameters, before any pass."""
+
     @property
     def columns(self) -> Sequence[Column]:
         """Columns to be computed from pixels; none by default."""
@@ -141,8 +145,15 @@ class Detector(ABC):
             found.update({key: value for key, value in vars(cls).items() if isinstance(value, Statistic)})
         return tuple(found.values())
 
+    def statistics_for(self, head: Head | None) -> Sequence[Statistic]:
+        """The first round under a head, where the head decides; :attr:`statistics` by default."""
+        return self.statistics
+
     def refine(self, stats: TrainStatistics, head: Head | None) -> Sequence[Statistic]:
-        """Statistics of a second round, where the first decides what is needed; none by default."""
+        """Statistics of a further round, where those before decide what is needed; none by default.
+
+        Asked again after every round, until nothing that is missing from ``stats`` is wanted.
+        """
         return ()
 
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
@@ -157,6 +168,15 @@ class Detector(ABC):
         """Scores (n,) of a block that is already at :attr:`precision`."""
 
     # -- what the base class gives -------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of :attr:`precision`."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    def learns(self, head: Head | None) -> bool:
+        """Whether fitting reads training rows, under a head."""
+        return bool(self.statistics_for(head)) or type(self).refine is not Detector.refine
 
     @classmethod
     def configured(cls, preset: str | None = None, **parameters: Any) -> Self:
@@ -211,13 +231,16 @@ class Detector(ABC):
         fit_all([self], train)
         return self
 
+    def forget(self) -> None:
+        """Drop all that an earlier fit left behind."""
+        for name in [n for n in vars(self) if n.startswith("_")] + list(self._learned()):
+            delattr(self, name)
+        self._fitted, self._head = False, None
+
     def finish_fit(self, stats: TrainStatistics, head: Head | None) -> None:
         """Forget an earlier fit, learn from collected statistics, and check what was learned."""
-        for name in self._learned():
-            delattr(self, name)
-        for name in [n for n in vars(self) if n.startswith("_")]:
-            delattr(self, name)
-        self._head, self._fitted = head, False
+        self.forget()
+        self._head = head
         if "head" in self.needs and head is None:
             raise InputError(f"{type(self).__name__} needs the head; pass FeatureSet(head=...)")
         self.learn(stats, head)
@@ -247,9 +270,9 @@ class Detector(ABC):
 
         return score_fitted({"score": self}, batch)["score"]
 
-    def require_fitted(self) -> None:
-        """Raise unless the detector is fitted or has nothing to learn."""
-        if not self._fitted and (self.statistics or "head" in self.needs):
+    def require_fitted(self, head: Head | None = None) -> None:
+        """Raise unless the detector is fitted or has nothing to learn, under the head that comes with a batch."""
+        if not self._fitted and (self.learns(head) or "head" in self.needs):
             raise NotFittedError(f"{type(self).__name__} has not been fitted; call fit(train) first")
 
     def state(self) -> dict[str, Tensor]:
@@ -259,8 +282,10 @@ class Detector(ABC):
         text = json.dumps(self.parameters, sort_keys=True).encode()
         state[PARAMETERS_KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         if "head" in self.needs:
-            weight, bias = self.head.scaled()
-            state.update(zip(HEAD_KEYS, (weight, bias), strict=True))
+            head = self.head
+            tau = None if head.temperature is None else torch.tensor(head.temperature, dtype=torch.float64)
+            parts = zip(HEAD_KEYS, (head.weight, head.bias, tau), strict=True)
+            state.update({key: part for key, part in parts if part is not None})
         return state
 
     @classmethod
@@ -271,8 +296,9 @@ class Detector(ABC):
         for name, value in state.items():
             if not name.startswith("__"):
                 setattr(self, name, value)
-        if HEAD_KEYS[0] in state:
-            self._head = Head(state[HEAD_KEYS[0]], state[HEAD_KEYS[1]])
+        weight, bias, tau = (state.get(key) for key in HEAD_KEYS)
+        if weight is not None:
+            self._head = Head(weight, bias, temperature=None if tau is None else float(tau))
         self._fitted = True
         return self
 
@@ -287,10 +313,8 @@ class Detector(ABC):
 
 def _checked(cls: type, name: str, hint: Any, value: Any) -> Any:
     """``value`` as its annotation asks, an int widened to float; or a :class:`ParameterError`."""
-    options = typing.get_args(hint) if typing.get_origin(hint) is not Literal and typing.get_args(hint) else (hint,)
-    if typing.get_origin(hint) in (list, tuple, dict, Sequence, Mapping):
-        options = (hint,)
-    for option in options:
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    for option in typing.get_args(hint) if union else (hint,):
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
         if option is type(None) and value is None:
@@ -305,8 +329,9 @@ def _checked(cls: type, name: str, hint: Any, value: Any) -> Any:
         if option is str and isinstance(value, str):
             return value
         sequence = typing.get_origin(option) in (tuple, list, Sequence) or option in (tuple, list)
-        if sequence and isinstance(value, (tuple, list)):
-            return tuple(value)
+        if sequence and (isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim == 1)):
+            inner = (typing.get_args(option) or (Any,))[0]
+            return tuple(_checked(cls, name, inner, item) for item in value)
         if option in (Any, object):
             return value
     shown = getattr(hint, "__name__", None) or str(hint).replace("typing.", "")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fiood_core.errors import InputError
 from fiood_core.head import Head
+from fiood_core.linalg import ascending, unit
 
 BLOCK_ROWS = 4096
 """Rows of one block.  Part of the numbers' definition: changing it may change last bits."""
@@ -132,7 +133,16 @@ class Block:
         Row range in the source.
     """
 
-    def __init__(self, source: FeatureSet, start: int, stop: int, precision: Precision = "float32") -> None:
+    def __init__(
+        self,
+        source: FeatureSet,
+        start: int,
+        stop: int,
+        precision: Precision = "float32",
+        *,
+        within: Block | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
         self.source = source
         self.start = start
         self.stop = stop
@@ -141,14 +151,15 @@ class Block:
         self._memo: dict[Hashable, Any] = {}
         self._views: dict[str, Block] = {precision: self}
         self._raw: dict[str, Tensor] = {}
+        self._within, self._rows = within, rows
 
     def __len__(self) -> int:
-        return self.stop - self.start
+        return self.stop - self.start if self._rows is None else len(self._rows)
 
     def at(self, precision: Precision) -> Block:
         """The same rows at another precision; raw reads are shared, derived quantities are not."""
         if precision not in self._views:
-            view = Block(self.source, self.start, self.stop, precision)
+            view = Block(self.source, self.start, self.stop, precision, within=self._within, rows=self._rows)
             view._views, view._raw = self._views, self._raw
             self._views[precision] = view
         return self._views[precision]
@@ -191,29 +202,42 @@ class Block:
             return self._cast(self._read("logits", self.source.logits))
         if self.source.head is None or self.source.features is None:
             raise InputError("logits are missing; pass FeatureSet(logits=...) or features with a head")
-        logits: Tensor = self.source.head(self.features)
-        return logits
+        return self.source.head(self.features)
 
     @property
     def labels(self) -> Tensor:
         """True classes (n,) as int64."""
         if self.source.labels is None:
             raise InputError("labels are missing; pass FeatureSet(labels=...)")
-        return self.source.labels[self.start : self.stop]
+        labels = self.source.labels[self.start : self.stop]
+        return labels if self._rows is None else labels[self._rows]
+
+    @property
+    def stored_features(self) -> Tensor:
+        """Penultimate features (n, D) as they are stored, float64 or float32 whatever the block's precision."""
+        if self.source.features is None:
+            raise InputError("features are missing; pass FeatureSet(features=...)")
+        stored = self._read("features", self.source.features)
+        return stored if stored.dtype == torch.float64 else stored.float()
+
+    def take(self, rows: Tensor) -> Block:
+        """A block of some of the rows (k,), counted from the block's start; nothing is derived for the others."""
+        return Block(self.source, self.start, self.stop, self.precision, within=self, rows=rows)
 
     @property
     def norms(self) -> Tensor:
         """Euclidean norms (n,) of the features."""
-        return self.once("norms", lambda: torch.linalg.vector_norm(self.features, dim=1))
+        return self.once("norms", lambda: self.features.norm(dim=1))
 
     @property
     def unit_features(self) -> Tensor:
         """Features (n, D) over their norm; a zero row stays zero."""
-        return self.once("unit_features", self._unit_features)
+        return self.once("unit_features", lambda: unit(self.features))
 
-    def _unit_features(self) -> Tensor:
-        norms = self.norms
-        return self.features / torch.where(norms > 0, norms, torch.ones_like(norms))[:, None]
+    @property
+    def ascending_features(self) -> Tensor:
+        """Features (n, D), each row sorted upwards."""
+        return self.once("ascending_features", lambda: ascending(self.features))
 
     @property
     def max_logit(self) -> Tensor:
@@ -228,7 +252,12 @@ class Block:
     @property
     def log_sum_exp(self) -> Tensor:
         """log Σ exp(logits) (n,), from the shifted form."""
-        return self.once("log_sum_exp", lambda: torch.logsumexp(self.logits, dim=1))
+        return self.once("log_sum_exp", lambda: self.max_logit + self.exponentials.sum(dim=1).log_())
+
+    @property
+    def exponentials(self) -> Tensor:
+        """exp(logits − largest) (n, C); the sum of a row lies between 1 and C."""
+        return self.once("exponentials", lambda: (self.logits - self.max_logit[:, None]).exp_())
 
     @property
     def log_softmax(self) -> Tensor:
@@ -238,7 +267,7 @@ class Block:
     @property
     def softmax(self) -> Tensor:
         """Posterior (n, C)."""
-        return self.once("softmax", lambda: self.log_softmax.exp())
+        return self.once("softmax", lambda: self.exponentials / self.exponentials.sum(dim=1, keepdim=True))
 
     @property
     def log_posterior(self) -> Tensor:
@@ -270,7 +299,11 @@ class Block:
         return self.once(("cast", id(tensor)), lambda: tensor.to(self.dtype))
 
     def _read(self, what: str, rows: Any) -> Tensor:
-        if what not in self._raw:
+        if what in self._raw:
+            return self._raw[what]
+        if self._within is not None:
+            self._raw[what] = self._within._read(what, rows)[self._rows]
+        else:
             tensor = torch.as_tensor(rows[self.start : self.stop])
             if not bool(torch.isfinite(tensor).all()):
                 raise InputError(self._not_finite(what, tensor))

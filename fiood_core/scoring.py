@@ -1,82 +1,195 @@
-"""One fit pass and one scoring pass for any number of detectors."""
+"""One fit pass a round, and one scoring pass, for any number of detectors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from fiood_core.detector import Detector
-from fiood_core.errors import ResultError
+from fiood_core.errors import ParameterError, ResultError, StatisticError
 from fiood_core.features import Block, FeatureSet
-from fiood_core.statistics import TrainContext, TrainStatistics, collect
+from fiood_core.spec import parse
+from fiood_core.statistics import Statistic, StatisticCache, TrainContext, TrainStatistics, collect
+
+MAX_ROUNDS = 8
+"""Passes over the training set after which a detector that still asks for more is refused."""
+
+OnError = Callable[[Any, Exception], None]
+K = TypeVar("K", bound=Hashable)
 
 
-def fit_all(detectors: Sequence[Detector], train: FeatureSet) -> None:
-    """Fit detectors together: equal statistics are gathered once, in one streamed pass a round."""
+def fit_all(
+    detectors: Sequence[Detector] | Mapping[Any, Detector],
+    train: FeatureSet,
+    cache: StatisticCache | None = None,
+    on_error: OnError | None = None,
+) -> None:
+    """Fit detectors together: equal statistics are gathered once, in one streamed pass a round.
+
+    Parameters
+    ----------
+    detectors : sequence or mapping
+    train : FeatureSet
+    cache : StatisticCache, optional
+        Where statistics of this training set are kept between runs.
+    on_error : callable, optional
+        Called with a detector (or its key, in a mapping) and the exception where one fails; the others go on.
+        Without it the first exception is raised.
+    """
+    living = dict(detectors) if isinstance(detectors, Mapping) else {d: d for d in detectors}
     stats = TrainStatistics(TrainContext.of(train))
-    collect([s for d in detectors for s in d.statistics], train, stats)
-    collect([s for d in detectors for s in d.refine(stats, train.head)], train, stats)
-    for detector in detectors:
-        detector.finish_fit(stats, train.head)
+    wanted: dict[Any, Sequence[Statistic]] = {}
+
+    def first_round(label: Any, detector: Detector) -> None:
+        detector.forget()
+        detector.check(stats.context)
+        wanted[label] = detector.statistics_for(train.head)
+        for statistic in wanted[label]:
+            statistic.check(stats.context)
+
+    def further_round(label: Any, detector: Detector) -> None:
+        for statistic in wanted[label]:
+            stats[statistic]  # raises the reason why it failed
+        wanted[label] = [s for s in detector.refine(stats, train.head) if s not in stats]
+
+    with torch.no_grad():
+        _each(living, on_error, first_round)
+        for _ in range(MAX_ROUNDS):
+            collect([s for label in living for s in wanted[label]], train, stats, cache)
+            _each(living, on_error, further_round)
+            if not any(wanted[label] for label in living):
+                break
+        _each(living, on_error, lambda label, detector: _finish(detector, stats, train, wanted[label]))
 
 
-def score_fitted(detectors: Mapping[str, Detector], batch: FeatureSet) -> dict[str, np.ndarray]:
+def score_fitted(
+    detectors: Mapping[K, Detector], batch: FeatureSet, on_error: OnError | None = None
+) -> dict[K, np.ndarray]:
     """Scores of fitted detectors: every block of the batch is read once.
+
+    Parameters
+    ----------
+    detectors : mapping from any key to Detector
+    batch : FeatureSet
+    on_error : callable, optional
+        Called with the key and the exception where a detector fails; it is left out and the others go on.
 
     Returns
     -------
-    dict from the given names to ndarray (n,), float64
+    dict from the given keys to ndarray (n,), float64
 
     Raises
     ------
+    NotFittedError
+        A detector that learns has not been fitted.
     ResultError
         A detector gives a wrong number of scores, or NaN or infinite ones.
     """
-    for detector in detectors.values():
-        detector.require_fitted()
-    scores = {name: np.empty(batch.n, dtype=np.float64) for name in detectors}
-    for block in batch.blocks():
-        for name, detector in detectors.items():
-            values = detector.score_block(block.at(detector.precision))
-            scores[name][block.start : block.stop] = _checked(name, values.double().numpy(), block)
-    return scores
+    living = dict(detectors)
+    scores = {label: np.empty(batch.n, dtype=np.float64) for label in living}
+
+    def score(block: Block, label: K, detector: Detector) -> None:
+        values = detector.score_block(block.at(detector.precision)).double().cpu().numpy()
+        scores[label][block.start : block.stop] = _checked(str(label), values, block)
+
+    with torch.no_grad():
+        _each(living, on_error, lambda _, detector: detector.require_fitted(batch.head))
+        for block in batch.blocks():
+            _each(living, on_error, partial(score, block))
+    return {label: scores[label] for label in living}
 
 
 def score_all(
     detectors: Sequence[str | Detector] | Mapping[str, str | Detector],
     train: FeatureSet,
     tests: Mapping[str, FeatureSet],
+    cache: StatisticCache | None = None,
+    on_error: OnError | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Fit detectors on a training set and score every test set, each block of features read once.
 
     Parameters
     ----------
     detectors : sequence of names or instances, or mapping from label to either
+        A name may carry parameters, as in ``"knn(k=50)"``.  In a sequence the string itself is the label, and an
+        instance goes by its registered name or, made by its class, by the class's.
     train : FeatureSet
     tests : mapping from set name to FeatureSet
+    cache, on_error
+        As :func:`fit_all` and :func:`score_fitted` have them; ``on_error`` gets labels.
 
     Returns
     -------
     dict
         ``table[detector][set]`` is a float64 array (n,), larger = more in-distribution.
+
+    Raises
+    ------
+    ParameterError
+        Two detectors have the same label; give a mapping.
     """
-    named = _named(detectors)
-    fit_all(list(named.values()), train)
-    by_set = {name: score_fitted(named, batch) for name, batch in tests.items()}
-    return {label: {name: by_set[name][label] for name in tests} for label in named}
+    living = _labelled(detectors)
+    failed: set[str] = set()
+
+    def note(label: str, error: Exception) -> None:
+        failed.add(label)
+        if on_error is not None:
+            on_error(label, error)
+
+    isolate = None if on_error is None else note
+    fit_all(living, train, cache, isolate)
+    table: dict[str, dict[str, np.ndarray]] = {label: {} for label in living}
+    for name, batch in tests.items():
+        sound = {label: detector for label, detector in living.items() if label not in failed}
+        for label, values in score_fitted(sound, batch, isolate).items():
+            table[label][name] = values
+    return {label: row for label, row in table.items() if label not in failed}
 
 
-def _named(detectors: Any) -> dict[str, Detector]:
+def _each(living: dict[Any, Detector], on_error: OnError | None, action: Callable[[Any, Detector], None]) -> None:
+    """Run an action for every living detector; one that fails is reported and leaves, or raises."""
+    for label, detector in list(living.items()):
+        try:
+            action(label, detector)
+        except Exception as error:
+            if on_error is None:
+                raise
+            del living[label]
+            on_error(label, error)
+
+
+def _finish(detector: Detector, stats: TrainStatistics, train: FeatureSet, missing: Sequence[Statistic]) -> None:
+    if missing:
+        raise StatisticError(
+            f"{type(detector).__name__} still asks for {missing[0].key!r} after {MAX_ROUNDS} passes over the training "
+            "set; its refine must come to an end"
+        )
+    detector.finish_fit(stats, train.head)
+
+
+def _labelled(detectors: Sequence[str | Detector] | Mapping[str, str | Detector]) -> dict[str, Detector]:
     from fiood_core.registry import create
 
-    items = detectors.items() if isinstance(detectors, Mapping) else ((_label(d), d) for d in detectors)
-    return {label: create("detector", d) if isinstance(d, str) else d for label, d in items}
+    items = list(detectors.items()) if isinstance(detectors, Mapping) else [(_label(d), d) for d in detectors]
+    labels = [label for label, _ in items]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ParameterError(f"two detectors are labelled {', '.join(map(repr, twice))}; pass a mapping from labels")
+    living: dict[str, Detector] = {}
+    for label, detector in items:
+        if isinstance(detector, str):
+            name, parameters = parse(detector)
+            detector = create("detector", name, **parameters)
+        living[label] = detector
+    return living
 
 
 def _label(detector: str | Detector) -> str:
-    return detector if isinstance(detector, str) else type(detector).__name__
+    return detector if isinstance(detector, str) else detector.name or type(detector).__name__
 
 
 def _checked(name: str, values: np.ndarray, block: Block) -> np.ndarray:

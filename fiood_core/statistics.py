@@ -1,14 +1,19 @@
-"""What detectors share about the training set, gathered in one streamed pass a round."""
+"""What detectors share about the training set, gathered in one streamed pass a round.
+
+This is the engine; the statistics themselves are in :mod:`fiood_core.moments`, :mod:`fiood_core.quantile`,
+:mod:`fiood_core.samples` and :mod:`fiood_core.coverage`.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
-from fiood_core.errors import StatisticError
+from fiood_core.errors import InputError, StatisticError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +39,10 @@ class TrainContext:
     num_classes : int or None
     labels : Tensor (n,) int64, or None
     head : Head or None
+    has_logits : bool
+        Whether logits are stored, or can be computed from features and head.
+    first : Block or None
+        The first rows, from which a fixed shift is taken.
     """
 
     n: int
@@ -41,11 +50,45 @@ class TrainContext:
     num_classes: int | None
     labels: Tensor | None
     head: Head | None
+    has_logits: bool = False
+    first: Block | None = None
+    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, train: FeatureSet) -> TrainContext:
         """The context of a training set."""
-        return cls(train.n, train.dim, train.num_classes, train.labels, train.head)
+        has_logits = train.logits is not None or (train.head is not None and train.features is not None)
+        first = next(train.blocks(), None)
+        return cls(train.n, train.dim, train.num_classes, train.labels, train.head, has_logits, first)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """``compute()``, run once for equal keys."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return cast(T, self._memo[key])
+
+    def require(self, needs: Iterable[str], what: str) -> None:
+        """Raise :class:`InputError` where ``features``, ``labels``, ``logits`` or ``head`` are needed and missing."""
+        have = {
+            "features": self.dim is not None,
+            "labels": self.labels is not None,
+            "logits": self.has_logits,
+            "head": self.head is not None,
+        }
+        missing = [need for need in needs if not have.get(need, True)]
+        if missing:
+            advice = ", ".join(f"{name}=..." for name in missing)
+            raise InputError(f"{what} needs training {' and '.join(missing)}; pass FeatureSet({advice})")
+
+
+class StatisticCache(Protocol):
+    """Where results are kept between runs: one training view of one backbone."""
+
+    def get(self, key: str) -> Mapping[str, Tensor] | None:
+        """The result under a key, or None."""
+
+    def put(self, key: str, result: Mapping[str, Tensor]) -> None:
+        """Keep a result."""
 
 
 class Statistic(ABC):
@@ -58,6 +101,10 @@ class Statistic(ABC):
     cached: bool = True
     """Whether the result is worth keeping beside the features (the k-NN bank, a copy of them, is not)."""
 
+    needs: ClassVar[tuple[str, ...]] = ("features",)
+    """What it reads: ``"features"``, ``"labels"``, ``"logits"``, ``"head"``.  A cached result that depends on labels
+    or head is kept under their digests too."""
+
     @property
     @abstractmethod
     def key(self) -> str:
@@ -65,6 +112,7 @@ class Statistic(ABC):
 
     def check(self, context: TrainContext) -> None:
         """Raise :class:`StatisticError` or :class:`InputError` where the training set cannot support the statistic."""
+        context.require(self.needs, f"statistic {self.key!r}")
 
     def begin(self, context: TrainContext) -> None:
         """Allocate accumulators."""
@@ -85,6 +133,9 @@ class Statistic(ABC):
         """The result as detectors see it in ``stats[self]``; the mapping itself by default."""
         return result
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.key}>"
+
 
 class TrainStatistics:
     """Finished statistics, looked up by request: ``stats[self.moments]``."""
@@ -92,16 +143,23 @@ class TrainStatistics:
     def __init__(self, context: TrainContext) -> None:
         self.context = context
         self._views: dict[str, Any] = {}
+        self._failures: dict[str, Exception] = {}
         self._derived: dict[Hashable, Any] = {}
 
     def add(self, statistic: Statistic, result: Mapping[str, Tensor]) -> None:
         """Keep the result of a statistic."""
         self._views[statistic.key] = statistic.view(result)
 
+    def fail(self, statistic: Statistic, error: Exception) -> None:
+        """Keep the reason why a statistic has no result; looking it up raises that reason."""
+        self._failures[statistic.key] = error
+
     def __contains__(self, statistic: Statistic) -> bool:
         return statistic.key in self._views
 
     def __getitem__(self, statistic: Statistic) -> Any:
+        if statistic.key in self._failures:
+            raise self._failures[statistic.key]
         if statistic.key not in self._views:
             raise StatisticError(f"statistic {statistic.key!r} was not asked for; list it in Detector.statistics")
         return self._views[statistic.key]
@@ -113,33 +171,79 @@ class TrainStatistics:
         return cast(T, self._derived[key])
 
 
-def collect(requests: Iterable[Statistic], train: FeatureSet, stats: TrainStatistics) -> None:
+def collect(
+    requests: Iterable[Statistic], train: FeatureSet, stats: TrainStatistics, cache: StatisticCache | None = None
+) -> None:
     """Gather every requested statistic that ``stats`` lacks, in one streamed pass over ``train``.
 
     Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, merged in order, so a pass
-    split over workers by chunk gives the same bits.
+    split over workers by chunk gives the same bits.  A statistic that raises is left out of the pass and its reason
+    kept: ``stats[statistic]`` raises it, and the others are unharmed.
     """
-    wanted = list({s.key: s for s in requests if s not in stats}.values())
-    for statistic in wanted:
-        statistic.check(stats.context)
-    if not wanted:
-        return
-    totals: Sequence[Statistic] = []
+    wanted = {s.key: s for s in requests if s not in stats}
+    for key, statistic in list(wanted.items()):
+        with _Failing(stats, wanted, statistic):
+            statistic.check(stats.context)
+            kept = cache.get(cache_key(statistic, stats.context)) if cache is not None and statistic.cached else None
+            if kept is not None:
+                stats.add(wanted.pop(key), kept)
+    totals = _stream(wanted, train, stats)
+    for key, statistic in list(wanted.items()):
+        with _Failing(stats, wanted, statistic):
+            result = totals.pop(key).result()
+            stats.add(statistic, result)
+            if cache is not None and statistic.cached:
+                cache.put(cache_key(statistic, stats.context), result)
+
+
+def cache_key(statistic: Statistic, context: TrainContext) -> str:
+    """What a result is kept under: the statistic's key, with digests of the labels and head that it depends on."""
+    parts = [statistic.key]
+    if "labels" in statistic.needs and context.labels is not None:
+        labels = context.labels
+        digest = context.once("labels digest", lambda: hashlib.sha256(labels.numpy().tobytes()).hexdigest())
+        parts.append(f"labels={digest}")
+    if {"logits", "head"} & set(statistic.needs) and context.head is not None:
+        head = context.head
+        parts.append(f"head={context.once('head digest', lambda: head.digest)}")
+    return "|".join(parts)
+
+
+def _stream(wanted: dict[str, Statistic], train: FeatureSet, stats: TrainStatistics) -> dict[str, Statistic]:
+    totals: dict[str, Statistic] = {}
     for start in range(0, train.n, CHUNK_ROWS):
-        parts = [_begun(statistic, stats.context) for statistic in wanted]
+        if not wanted:
+            break
+        parts: dict[str, Statistic] = {}
+        for key, statistic in list(wanted.items()):
+            with _Failing(stats, wanted, statistic):
+                parts[key] = copy.copy(statistic)
+                parts[key].begin(stats.context)
         for block in train.blocks(start, start + CHUNK_ROWS):
-            for part in parts:
-                part.update(block)
-        if not totals:
-            totals = parts
-            continue
-        for total, part in zip(totals, parts, strict=True):
-            total.merge(part)
-    for statistic, total in zip(wanted, totals, strict=True):
-        stats.add(statistic, total.result())
+            for key, statistic in list(wanted.items()):
+                with _Failing(stats, wanted, statistic):
+                    parts[key].update(block)
+        for key, statistic in list(wanted.items()):
+            with _Failing(stats, wanted, statistic):
+                if key in totals:
+                    totals[key].merge(parts[key])
+                else:
+                    totals[key] = parts[key]
+    return totals
 
 
-def _begun(statistic: Statistic, context: TrainContext) -> Statistic:
-    accumulator = copy.copy(statistic)
-    accumulator.begin(context)
-    return accumulator
+class _Failing:
+    """Keeps an exception as the reason why a statistic failed, and takes it out of those that are wanted."""
+
+    def __init__(self, stats: TrainStatistics, wanted: dict[str, Statistic], statistic: Statistic) -> None:
+        self.stats, self.wanted, self.statistic = stats, wanted, statistic
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.stats.fail(self.statistic, error)
+        self.wanted.pop(self.statistic.key, None)
+        return True

@@ -1,0 +1,126 @@
+"""Linear algebra that several detectors share, exact where the definition decides right or wrong.
+
+Functions take tensors on any device and work in their dtype; fits are float64.  TF32 is left as torch has it, off.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiood_core.errors import StatisticError
+
+log = logging.getLogger(__name__)
+
+GRAM_PARTS = 4
+"""Column groups of :func:`add_gram`: 5/8 of a full product's work."""
+
+NEAR = 1e-4
+"""Squared distance, relative to the squared norms, below which a pair's distance is taken from its difference."""
+
+
+def add_gram(total: Tensor, x: Tensor) -> None:
+    """Add ``x.T @ x`` to the upper block triangle of ``total`` (D, D), in place; see :func:`symmetric`."""
+    width = x.shape[1]
+    step = max(-(-width // GRAM_PARTS), 1)
+    for start in range(0, width, step):
+        total[start : start + step, start:].addmm_(x[:, start : start + step].T, x[:, start:])
+
+
+def symmetric(upper: Tensor) -> Tensor:
+    """The symmetric matrix with the given upper triangle; what is below the diagonal is ignored."""
+    return upper.triu() + upper.triu(1).T
+
+
+def inverse_root(covariance: Tensor, what: str, noise: float = 0.0) -> Tensor:
+    """``U`` (D, rank) with ``U @ U.T`` the pseudo-inverse of a covariance (D, D), its retained rank logged.
+
+    Eigenvalues up to D · eps · the largest are dropped, as ``scipy.linalg.pinvh`` does, and negative ones always:
+    features that leave a LayerNorm lie in a hyperplane, and the rounding of that direction must not become precision.
+
+    Parameters
+    ----------
+    covariance : Tensor (D, D)
+    what : str
+        Named in the log and in errors.
+    noise : float
+        Rounding error known to be in the matrix (of a difference of larger ones); eigenvalues below it are dropped.
+
+    Raises
+    ------
+    StatisticError
+        No eigenvalue is left.
+    """
+    values, vectors = torch.linalg.eigh(covariance)
+    cutoff = max(len(values) * torch.finfo(values.dtype).eps * float(values.abs().max()), noise)
+    keep = values > cutoff
+    rank = int(keep.sum())
+    log.info("%s: rank %d of %d retained (eigenvalues above %.3g)", what, rank, len(values), cutoff)
+    if rank == 0:
+        raise StatisticError(f"{what} has no direction with variance; the training features are all alike")
+    root: Tensor = vectors[:, keep] / values[keep].sqrt()
+    return root.contiguous()
+
+
+def nearest_squared_distance(z: Tensor, points: Tensor) -> Tensor:
+    """Squared distance (n,) of each row of ``z`` (n, r) to the nearest of ``points`` (k, r)."""
+    inner = torch.addmm(-squared_norms(points), z, points.T, alpha=2)
+    return squared_norms(z) - inner.amax(dim=1)
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Squared Euclidean norms (n,) of rows."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
+    return norms.square()
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows over their norm; a zero row stays zero."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x / torch.where(norms > 0, norms, torch.ones_like(norms))
+
+
+def pairwise_distances(rows: Tensor) -> Tensor:
+    """Distances (k, k) between rows (k, D), float64; near-duplicates from their difference, duplicates exactly 0."""
+    rows = rows.double()
+    norms = squared_norms(rows)
+    scale = norms[:, None] + norms
+    squared = (scale - 2 * rows @ rows.T).clamp_(min=0)
+    for first in range(len(rows)):
+        near = (squared[first] <= NEAR * scale[first]).nonzero().flatten()
+        squared[first, near] = squared_norms(rows[near] - rows[first])
+    return squared.sqrt()
+
+
+def log_sum_exp(logits: Tensor) -> Tensor:
+    """log Σ exp over the last dimension (n, C), shifted by the largest; ``logits`` are overwritten."""
+    top = logits.amax(dim=1, keepdim=True)
+    return top.flatten() + logits.sub_(top).exp_().sum(dim=1).log_()
+
+
+def ascending(x: Tensor) -> Tensor:
+    """Each row of ``x`` (n, D) sorted upwards."""
+    if x.device.type != "cpu":
+        return x.sort(dim=1).values
+    return torch.from_numpy(np.sort(x.numpy(), axis=1))  # several times faster than torch's on the CPU
+
+
+def largest_mask(x: Tensor, threshold: Tensor, k: int) -> Tensor:
+    """Where the ``k`` largest of each row (n, D) are, ties at the boundary going to the lowest index.
+
+    Parameters
+    ----------
+    threshold : Tensor (n,)
+        The ``k``-th largest value of each row.
+    """
+    mask = x >= threshold[:, None]
+    tied = (mask.sum(dim=1) > k).nonzero().flatten()
+    if len(tied):
+        equal = x[tied] == threshold[tied, None]
+        above = mask[tied] & ~equal
+        room = k - above.sum(dim=1, keepdim=True)
+        mask[tied] = above | (equal & (equal.cumsum(dim=1) <= room))
+    return mask
