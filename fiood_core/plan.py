@@ -233,8 +233,10 @@ class Plan:
     benchmarks : list of PlannedBenchmark
     backbones : list of PlannedBackbone
     variants : list of Variant
-    left_out : list of (Cell-like label, reason)
-        What a pattern would have named but does not fit.
+    left_out : mapping from column to reason
+        Detectors that a pattern would have named but that fit nothing here.
+    wrong : list of str
+        What the suite asks for in vain: unknown names, parameters that do not exist, names used twice.
     """
 
     suite: Suite
@@ -242,6 +244,22 @@ class Plan:
     backbones: list[PlannedBackbone]
     variants: list[Variant]
     left_out: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def require_sound(self) -> None:
+        """Raise unless everything that the suite asks for exists.
+
+        Raises
+        ------
+        SuiteError
+            Every problem at once, with its line.
+        """
+        wrong = list(self.wrong)
+        if not wrong and not (self.benchmarks and self.backbones and self.variants):
+            reasons = "".join(f"\n  {column}: {reason}" for column, reason in self.left_out.items())
+            wrong.append(f"suite {self.suite.name!r} has nothing to run{reasons}")
+        if wrong:
+            raise SuiteError("\n".join(wrong))
 
     @property
     def settings(self) -> Settings:
@@ -275,27 +293,16 @@ class Plan:
 
 
 def resolve(suite: Suite) -> Plan:
-    """The plan of a suite.
-
-    Raises
-    ------
-    SuiteError
-        A parameter is wrong, or nothing is left to run; every problem at once, with its line.
-    """
-    wrong: list[str] = []
-    benchmarks = [_benchmark(request, suite, wrong) for request in suite.benchmarks]
-    backbones = [_backbone(request, suite, wrong) for request in suite.backbones]
+    """The plan of a suite; see :meth:`Plan.require_sound` for what is wrong with it."""
+    wrong = list(suite.unknown)
+    benchmarks = [plan_benchmark(request, wrong, suite.at(request.name)) for request in suite.benchmarks]
+    backbones = [b for request in suite.backbones if (b := _backbone(request, suite, wrong)) is not None]
     variants = [v for request in suite.detectors for v in _variants(request, suite, wrong)]
-    unused = set(suite.expect_top1) - {"*"} - {n for b in backbones for n in (b.name, b.request.name)}
     wrong += [f"two {what} are both called {name!r}" for what, name in _twice(backbones, variants)]
+    unused = set(suite.expect_top1) - {"*"} - {n for r in suite.backbones for n in (str(r), r.name)}
     wrong += [f"expect_top1 names {name!r}, which is no backbone of the suite" for name in sorted(unused)]
-    if wrong:
-        raise SuiteError("\n".join(wrong))
-    plan = Plan(suite, benchmarks, backbones, variants)
+    plan = Plan(suite, benchmarks, backbones, variants, wrong=wrong)
     _leave_out(plan)
-    if not (plan.benchmarks and plan.backbones and plan.variants):
-        reasons = "".join(f"\n  {column}: {reason}" for column, reason in plan.left_out.items())
-        raise SuiteError(f"suite {suite.name!r} has nothing to run{reasons}")
     return plan
 
 
@@ -325,27 +332,31 @@ def make_detector(request: Request, settings: Settings) -> Detector:
     return detector
 
 
-def plan_benchmark(request: BenchmarkRequest) -> PlannedBenchmark:
+def plan_benchmark(request: BenchmarkRequest, wrong: list[str] | None = None, where: str = "") -> PlannedBenchmark:
     """A benchmark with its sets looked at; what goes wrong in a plugin is kept as its problem.
 
-    Raises
-    ------
-    ParameterError, UnknownComponentError
-        The suite asks for something that does not exist.
+    Parameters
+    ----------
+    request : BenchmarkRequest
+    wrong : list of str, optional
+        Takes what the suite asks for in vain.
+    where : str
+        Beginning of such a message.
     """
     planned = PlannedBenchmark(request)
+    wrong = [] if wrong is None else wrong
     try:
-        benchmark = _create_benchmark(request)
-        planned.benchmark = benchmark
-        planned.test = _look(ID, "", benchmark.id_test)
-        planned.train = None if benchmark.id_train is None else _look(TRAIN, "", benchmark.id_train)
-        planned.ood = {name: _look(name, s.group, s.dataset) for name, s in benchmark.ood.items()}
+        if request.component is None:
+            _look_at_parts(planned, request, wrong)
+        else:
+            _look_at_benchmark(planned, request.component.create())
         reserved = sorted({ID, TRAIN} & set(planned.ood))
         if reserved or not planned.ood:
             what = f"calls an OOD set {reserved[0]!r}, which is reserved" if reserved else "has no OOD set"
-            planned.problem = Problem("failed", f"benchmark {request.name!r} {what}")
-    except (ParameterError, UnknownComponentError):
-        raise
+            planned.problem = planned.problem or Problem("failed", f"benchmark {request.name!r} {what}")
+    except (ParameterError, UnknownComponentError) as error:
+        wrong.append(f"{where}{error}")
+        planned.problem = Problem.of(error)
     except (Exception, SystemExit) as error:
         planned.problem = Problem.of(error)
     return planned
@@ -394,26 +405,34 @@ def _twice(backbones: Sequence[PlannedBackbone], variants: Sequence[Variant]) ->
         yield from ((what, name) for name in sorted({n for n in names if names.count(n) > 1}))
 
 
-def _benchmark(request: BenchmarkRequest, suite: Suite, wrong: list[str]) -> PlannedBenchmark:
-    try:
-        return plan_benchmark(request)
-    except (ParameterError, UnknownComponentError) as error:
-        wrong.append(f"{suite.at(request.name)}{error}")
-        return PlannedBenchmark(request)
+def _look_at_benchmark(planned: PlannedBenchmark, benchmark: Benchmark) -> None:
+    planned.benchmark = benchmark
+    planned.test = _look(ID, "", benchmark.id_test)
+    planned.train = None if benchmark.id_train is None else _look(TRAIN, "", benchmark.id_train)
+    planned.ood = {name: _look(name, s.group, s.dataset) for name, s in benchmark.ood.items()}
 
 
-def _create_benchmark(request: BenchmarkRequest) -> Benchmark:
+def _look_at_parts(planned: PlannedBenchmark, request: BenchmarkRequest, wrong: list[str]) -> None:
+    """Look at sets that were given one by one; one that cannot be made harms no other."""
     from fiood_core.benchmark import OODSet, SimpleBenchmark
 
-    if request.component is not None:
-        created: Benchmark = request.component.create()
-        return created
+    def look(name: str, group: str, asked: Request) -> PlannedSet:
+        try:
+            return _look(name, group, asked.create())
+        except (ParameterError, UnknownComponentError) as error:
+            wrong.append(f"{name}: {error}")
+            return PlannedSet(name, group, None, None, "", (str(error),))
+        except (Exception, SystemExit) as error:
+            return PlannedSet(name, group, None, None, "", (Problem.of(error).reason,))
+
     assert request.test is not None
-    return SimpleBenchmark(
-        test=request.test.create(),
-        train=None if request.train is None else request.train.create(),
-        sets={name: OODSet(dataset.create(), group) for name, (group, dataset) in request.ood.items()},
-    )
+    planned.test = look(ID, "", request.test)
+    planned.train = None if request.train is None else look(TRAIN, "", request.train)
+    planned.ood = {name: look(name, group, asked) for name, (group, asked) in request.ood.items()}
+    if planned.test.dataset is not None:
+        train = None if planned.train is None else planned.train.dataset
+        sets = {name: OODSet(s.dataset, s.group) for name, s in planned.ood.items() if s.dataset is not None}
+        planned.benchmark = SimpleBenchmark(test=planned.test.dataset, train=train, sets=sets)
 
 
 def _look(name: str, group: str, dataset: Dataset) -> PlannedSet:
@@ -435,12 +454,12 @@ def _title(dataset: Dataset) -> str:
     return getattr(getattr(dataset, "info", None), "title", "") or type(dataset).__name__
 
 
-def _backbone(request: Request, suite: Suite, wrong: list[str]) -> PlannedBackbone:
+def _backbone(request: Request, suite: Suite, wrong: list[str]) -> PlannedBackbone | None:
     try:
         return plan_backbone(request, suite.settings)
     except (ParameterError, UnknownComponentError) as error:
         wrong.append(f"{suite.at(request)}{error}")
-        return PlannedBackbone(request, None, "")
+        return None
 
 
 def _variants(request: Request, suite: Suite, wrong: list[str]) -> list[Variant]:

@@ -52,7 +52,7 @@ class Request:
         name, parameters = spec.parse(value)
         folder, colon, path = name.partition(":")
         if kind == "dataset" and colon and folder in registry.names("dataset"):
-            name, parameters = folder, {"root": path, **parameters}
+            name, parameters = folder, {"path": path, **parameters}
         try:
             return cls(kind, name, plain(parameters))
         except ValueError as error:

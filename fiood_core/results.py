@@ -247,6 +247,18 @@ def write_scores(path: Path, ids: Sequence[str], columns: Mapping[str, np.ndarra
     )
     content = parquet(table)
     write_atomic(path, content)
+    return sha256(content)
+
+
+def parse_scores(content: bytes) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Ids, and every column, of the content of a file of scores."""
+    table = pq.read_table(io.BytesIO(content))
+    columns = {name: table.column(name).to_numpy() for name in table.column_names if name != "id"}
+    return tuple(table.column("id").to_pylist()), columns
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 

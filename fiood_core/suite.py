@@ -150,6 +150,8 @@ class Suite:
         Where the suite asks for it, for messages.
     source : str
         File that it was read from.
+    unknown : tuple of str
+        Names that nothing is registered under, each with its line and near ones; those components are left out.
     """
 
     name: str
@@ -163,6 +165,7 @@ class Suite:
     settings: Settings = Settings()
     lines: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
+    unknown: tuple[str, ...] = ()
 
     def at(self, request: Request | str) -> str:
         """``"file:line: "`` of a component, as the beginning of a message; empty where flags asked for it."""
@@ -197,7 +200,7 @@ def load(name: str | Path) -> Suite:
     Raises
     ------
     SuiteError
-        It cannot be read, or says something that cannot be planned; every problem with its line number.
+        It cannot be read, or says something that is no suite; every problem with its line number.
     """
     path = Path(name)
     if not path.is_file():
@@ -275,14 +278,14 @@ def with_settings(suite: Suite, **changes: Any) -> Suite:
 
 
 def anchored(request: Request, base: Path | None) -> Request:
-    """The request with a relative file, or a dataset's relative ``root``, taken from ``base`` and made absolute."""
+    """The request with a relative file, or a dataset's relative place, taken from ``base`` and made absolute."""
     name, parameters = request.name, dict(request.parameters)
     base = base or Path.cwd()
     if name.startswith(("./", "../")):
         location, colon, attribute = name.partition(":")
         name = f"{(base / location).resolve()}{colon}{attribute}"
     if request.kind == "dataset":
-        for key in ("root", "labels"):
+        for key in ("path", "root", "labels"):
             if isinstance(parameters.get(key), str):
                 place = Path(parameters[key]).expanduser()
                 parameters[key] = str(place if place.is_absolute() else (base / place).resolve())
@@ -296,6 +299,7 @@ class _Reader:
         self.source = source
         self.base = base
         self.problems: list[tuple[int, str]] = []
+        self.unknown: list[str] = []
         self.lines: dict[str, int] = {}
         self._nodes = 0
 
@@ -326,6 +330,7 @@ class _Reader:
             settings=self.settings(top.get("settings")),
             lines=self.lines,
             source=self.source,
+            unknown=tuple(self.unknown),
         )
 
     # -- parts of a suite --------------------------------------------------------------------------------------
@@ -364,7 +369,7 @@ class _Reader:
         if not sets.value:
             self.note(sets, "'ood' names no set")
         if test is None:
-            return None
+            return None  # its problem is noted
         return BenchmarkRequest(self.text(parts.get("name"), "name") or suite, None, test, train, ood)
 
     def grouped(self, node: yaml.Node) -> tuple[str, Request | None]:
@@ -426,7 +431,7 @@ class _Reader:
                 self.lines.setdefault(str(each), item.start_mark.line + 1)
             found.extend(each for each in expanded if str(each) not in map(str, found))
             named.extend(outright)
-        if not found and not self.problems:
+        if isinstance(node, yaml.SequenceNode) and not node.value:
             self.note(node, f"no {kind} is named")
         return found, named
 
@@ -439,7 +444,8 @@ class _Reader:
             return None
         problem = name_problem(request)
         if problem:
-            self.note(node, problem)
+            self.unknown.append(f"{self.source}:{node.start_mark.line + 1}: {problem}")
+            return None
         return anchored(request, self.base)
 
     # -- nodes -------------------------------------------------------------------------------------------------
