@@ -90,7 +90,7 @@ def _group(
     store: FeatureStore,
 ) -> None:
     told.lines += ["", f"{backbone.name} on {benchmark.name}"]
-    wanted = {TRAIN: [v for v in plan.variants if v.learns]}
+    wanted = {TRAIN: [v for v in plan.variants if v.learns(backbone)]}
     for planned in benchmark.sets:
         readers = wanted.get(planned.name, plan.variants)
         if readers or planned.name != TRAIN:
@@ -148,7 +148,7 @@ def _variant(
 ) -> None:
     problem = plan.problem(benchmark, backbone, variant)
     reads = [*(variant.detector.needs if variant.detector else ()), *(c.key for c in variant.columns)]
-    reads += [TRAIN] if variant.learns else []
+    reads += [TRAIN] if variant.learns(backbone) else []
     sets = list(benchmark.ood)
     whole = [name for name in sets if variant.column in kept.get(ID, set()) & kept.get(name, set())]
     told.cells += max(1, len(sets))
@@ -186,7 +186,7 @@ def _unfittable(
 ) -> Iterator[str]:
     """Statistics of the first round that have too little under them, as far as counts and labels tell."""
     train = benchmark.train
-    if not variant.learns or variant.detector is None or train is None or train.view is None:
+    if not variant.learns(backbone) or variant.detector is None or train is None or train.view is None:
         return
     if backbone.backbone is None:
         return
@@ -202,9 +202,9 @@ def _unfittable(
     classes = backbone.backbone.num_classes if head is None else head.num_rows
     width = 1 << 20 if head is None else head.dim  # unknown yet: wide enough that only counts can be too small
     context = TrainContext(len(train.view), width, classes, labels, head, has_logits=True)
-    for statistic in variant.detector.statistics:
+    for check in (variant.detector.check, *(s.check for s in variant.detector.statistics_for(head))):
         try:
-            statistic.check(context)
+            check(context)
         except StatisticError as error:
             yield f"detector {variant.column} on {benchmark.name}: {error}"
         except Exception:

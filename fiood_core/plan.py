@@ -203,10 +203,9 @@ class Variant:
             parts.append(f"#{self.replicate}")
         return " · ".join(parts)
 
-    @property
-    def learns(self) -> bool:
-        """Whether the detector learns from training data."""
-        return self.detector is not None and learns(self.detector)
+    def learns(self, backbone: PlannedBackbone) -> bool:
+        """Whether the detector learns from training data, with a backbone's kind of head."""
+        return self.detector is not None and learns(self.detector, backbone.backbone)
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -316,11 +315,17 @@ def image_policy(settings: Settings) -> ImagePolicy:
     return ImagePolicy(**given)
 
 
-def learns(detector: Detector) -> bool:
-    """Whether a detector learns from training data, in either round."""
-    from fiood_core.detector import Detector
+def learns(detector: Detector, backbone: Backbone | None) -> bool:
+    """Whether a detector learns from training data, with a backbone's kind of head.
 
-    return bool(detector.statistics) or type(detector).refine is not Detector.refine
+    What some learn for a classifier (class centroids), the head of a vision-language model says already.
+    """
+    from fiood_core.backbone import VisionLanguageBackbone
+    from fiood_core.head import Head
+
+    if not isinstance(backbone, VisionLanguageBackbone):
+        return detector.learns(None)
+    return detector.learns(Head([[1.0]], temperature=backbone.temperature))
 
 
 def make_detector(request: Request, settings: Settings) -> Detector:
@@ -380,7 +385,7 @@ def plan_backbone(request: Request, settings: Settings) -> PlannedBackbone:
 
 def token(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant, name: str) -> str:
     """What a kept column of scores must have been made from to be used again: everything that can change a score."""
-    train = benchmark.train if variant.learns else None
+    train = benchmark.train if variant.learns(backbone) else None
     return digest(
         {
             "code": [core_digest(), variant.code],
@@ -505,7 +510,7 @@ def _replicates(vocabulary: Request, suite: Suite, wrong: list[str]) -> Sequence
 def _misfit(benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant) -> Problem | None:
     from fiood_core.backbone import VisionLanguageBackbone
 
-    if variant.learns and benchmark.benchmark is not None and benchmark.train is None:
+    if variant.learns(backbone) and benchmark.benchmark is not None and benchmark.train is None:
         return Problem("refused", f"it learns from training data, and {benchmark.name} has none; give a training set")
     negatives = variant.detector is not None and "negatives" in variant.detector.needs
     if negatives and backbone.backbone is not None and not isinstance(backbone.backbone, VisionLanguageBackbone):

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import json
 import math
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fiood_core import sealed
 from fiood_core.errors import ResultError
 
 KEY_FIELDS = (
@@ -109,8 +108,6 @@ test set.  ``publishable`` is false where pictures were skipped or a view is a s
 """
 
 RESULT_FILES = ("results.parquet", "results.jsonl", "suite.yaml", "run.json")
-
-_serial = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -289,41 +286,20 @@ def parquet(table: pa.Table) -> bytes:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that it is either the old one or the whole new one, whatever happens."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}~{socket.gethostname()}~{os.getpid()}~{next(_serial)}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    """Write a file so that it is either the old one or the whole new one, whatever happens.
+
+    Raises
+    ------
+    StoreError
+        The disk is full, or the place cannot be written.
+    """
+    sealed.write_bytes(path, [content])
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of writers on this machine that are no longer alive."""
-    for path in directory.rglob(".*.tmp"):
-        host, pid = path.name.split("~")[-3:-1] if path.name.count("~") >= 3 else ("", "")
-        if host == socket.gethostname() and pid.isdigit() and not _alive(int(pid)):
-            path.unlink(missing_ok=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    """Remove temporary files of writers that are no longer alive."""
+    for folder, _, _ in os.walk(directory):
+        sealed.sweep(Path(folder))
 
 
 def _no_constant(text: str) -> Any:

@@ -156,7 +156,11 @@ class _Group:
         if checked and not missing:
             return []
         extractions = {ID: gate}
-        if any(v.learns for v in missing) and self.benchmark.train is not None and self.benchmark.train.view:
+        if (
+            any(v.learns(self.backbone) for v in missing)
+            and self.benchmark.train is not None
+            and self.benchmark.train.view
+        ):
             extractions[TRAIN] = self._extract(self.benchmark.train)
         if missing:
             extractions |= {s.name: self._extract(s) for s in self.scored if s.name != ID}
@@ -170,7 +174,7 @@ class _Group:
         return [v for v in self.runnable if any(v.column not in columns for columns in kept.values())]
 
     def _extract(self, planned: PlannedSet) -> Task:
-        reading = [v for v in self.runnable if v.columns and (v.learns or planned.name != TRAIN)]
+        reading = [v for v in self.runnable if v.columns and (planned.name != TRAIN or v.learns(self.backbone))]
         spec = {
             **self._common(),
             "set": planned.name,
@@ -255,7 +259,7 @@ class _Group:
         """Why OOD sets have no result for a variant, by set."""
         everywhere = self.plan.problem(self.benchmark, self.backbone, variant)
         everywhere = everywhere or self._set_problem(self.benchmark.test, outcomes)
-        if variant.learns:
+        if variant.learns(self.backbone):
             everywhere = everywhere or self._set_problem(self.benchmark.train, outcomes)
         failures = (outcomes.get((SCORE, "")) or {}).get("failures", {}).get(variant.column, {})
         if everywhere is None and variant.column not in kept.get(ID, Kept()).columns:
@@ -316,7 +320,7 @@ class _Group:
 
     def _identity(self, variant: Variant, ood: str, kept: Mapping[str, Kept]) -> dict[str, Any]:
         """Everything about a row but its numbers."""
-        train = self.benchmark.train if variant.learns else None
+        train = self.benchmark.train if variant.learns(self.backbone) else None
         outside = [self.benchmark.ood[ood]] if ood in self.benchmark.ood else list(self.benchmark.ood.values())
         read = [s for s in (self.benchmark.test, train, *outside) if s is not None and s.view is not None]
         skipped = sum(len(kept[s.name].skipped) for s in read if s.name in kept) + self._skipped_train(train)

@@ -180,7 +180,7 @@ class _Scoring:
         from fiood_core.extract import extract
 
         assert planned.dataset is not None
-        wanted = [d for d in self.detectors.values() if planned.name != TRAIN or learns(d)]
+        wanted = [d for d in self.detectors.values() if planned.name != TRAIN or learns(d, self.backbone)]
         columns = {c.key: c for d in wanted for c in d.columns if c.key not in self.broken_columns}
         return extract(
             self.backbone, planned.dataset, self.store, extraction(self.settings), columns=list(columns.values())
@@ -212,7 +212,7 @@ def _take_detectors(scoring: _Scoring, *, train_is_sound: bool) -> None:
         except (Exception, SystemExit) as error:
             scoring.fail(variant["column"], "*", error)
             continue
-        if learns(detector) and not train_is_sound:
+        if learns(detector, scoring.backbone) and not train_is_sound:
             continue  # the training set's own problem is what the cell shows
         why = next((scoring.broken_columns[c.key] for c in detector.columns if c.key in scoring.broken_columns), None)
         if why is not None:
@@ -225,7 +225,7 @@ def _fit(scoring: _Scoring) -> None:
     """Fit all that learn in one streamed pass; give the others the head alone."""
     from fiood_core.scoring import fit_all
 
-    learning = {column: d for column, d in scoring.detectors.items() if learns(d)}
+    learning = {column: d for column, d in scoring.detectors.items() if learns(d, scoring.backbone)}
     others = {column: d for column, d in scoring.detectors.items() if column not in learning}
     if learning:
         assert scoring.benchmark.train is not None
