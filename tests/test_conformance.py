@@ -44,7 +44,7 @@ from fiood_core.testing import (
     check_detector,
     check_vocabulary,
     detectors,
-    toy,
+    networks,
 )
 from fiood_core.testing.outcome import ConformanceFailure
 
@@ -329,10 +329,9 @@ class InputGradient(Column):
     key = "test.input-gradient"
 
     def compute(self, batch, backbone, head):
-        with torch.enable_grad():
-            images = batch.images.clone().requires_grad_()
-            top = backbone.forward(images).logits.amax(dim=1).sum()
-            (gradient,) = torch.autograd.grad(top, images)
+        images = batch.images.clone().requires_grad_()
+        top = backbone.forward(images).logits.amax(dim=1).sum()
+        (gradient,) = torch.autograd.grad(top, images)
         return gradient.flatten(1).abs().amax(dim=1) + batch.logits.amax(dim=1)
 
 
@@ -367,8 +366,7 @@ class LeavesHook(InputGradient):
 
 class LeavesGradients(InputGradient):
     def compute(self, batch, backbone, head):
-        with torch.enable_grad():
-            backbone.forward(batch.images).logits.sum().backward()
+        backbone.forward(batch.images).logits.sum().backward()
         return super().compute(batch, backbone, head)
 
 
@@ -387,11 +385,22 @@ class WritesWeights(InputGradient):
 
 class DrawsUnseeded(InputGradient):
     def compute(self, batch, backbone, head):
-        return super().compute(batch, backbone, head) + 1e-3 * torch.rand(len(batch.images))
+        return super().compute(batch, backbone, head) + torch.from_numpy(
+            1e-3 * np.random.default_rng().random(len(batch.images))
+        )
 
 
-def test_a_detector_with_a_good_column_passes():
-    assert not failures(check_detector, with_column(InputGradient))
+class Dropout(InputGradient):
+    """A column that draws from torch, which the extractor seeds."""
+
+    def compute(self, batch, backbone, head):
+        dropped = torch.nn.functional.dropout(batch.features, 0.1)
+        return super().compute(batch, backbone, head) + dropped[:, 0]
+
+
+@pytest.mark.parametrize("column", [InputGradient, Dropout])
+def test_a_detector_with_a_good_column_passes(column):
+    assert not failures(check_detector, with_column(column))
 
 
 @pytest.mark.parametrize(
@@ -423,10 +432,10 @@ class Small(Backbone):
     """The kit's own network as a plugin would write it."""
 
     card = Card("Small network", expected_top1={"gratings": 0.9})
-    num_classes = toy.CLASSES
+    num_classes = networks.CLASSES
 
     def __init__(self):
-        self.inner = toy.small_backbone()
+        self.inner = networks.small_backbone()
 
     def load(self, device="cpu"):
         self.inner.load(device)
@@ -469,13 +478,13 @@ class RandomTransform(Small):
 
 
 def noisy_pixels(picture):
-    return toy.picture_to_tensor(picture) + 0.01 * torch.rand(3, 16, 16)
+    return networks.picture_to_tensor(picture) + 0.01 * torch.rand(3, 16, 16)
 
 
 class LocalTransform(Small):
     @property
     def transform(self):
-        return lambda picture: toy.picture_to_tensor(picture)
+        return lambda picture: networks.picture_to_tensor(picture)
 
 
 class DoubleTransform(Small):
@@ -488,7 +497,7 @@ class DoubleTransform(Small):
 
 
 def double_pixels(picture):
-    return toy.picture_to_tensor(picture).double()
+    return networks.picture_to_tensor(picture).double()
 
 
 class WrongWidth(Small):
@@ -545,7 +554,34 @@ class FailsToLoad(Small):
         raise DataError("no weights here; download them with ...")
 
 
+class SmallText(networks.SmallVisionLanguage):
+    """A vision-language model whose texts may be anything."""
+
+    def encode_text(self, texts):
+        return super().encode_text([f"grating {len(text)}" for text in texts])
+
+
+class LongText(SmallText):
+    def encode_text(self, texts):
+        return 2 * super().encode_text(texts)
+
+
+class BatchedText(SmallText):
+    def encode_text(self, texts):
+        return super().encode_text([texts[0] for _ in texts])
+
+
+class FeaturesOfClasses(SmallText):
+    def forward(self, images):
+        features = super().forward(images).features
+        features = features if self.head.num_rows > 3 else features.flip(1)
+        return Outputs(features, self.head(features))
+
+
 BROKEN_BACKBONES = [
+    (LongText, "text", "unit vectors"),
+    (BatchedText, "text", "others in its batch"),
+    (FeaturesOfClasses, "text", "change with the classes"),
     (FailsToLoad, "loads and runs", "no weights here"),
     (RandomTransform, "transform", "without random crops"),
     (LocalTransform, "transform", "cannot be pickled"),
@@ -563,7 +599,7 @@ BROKEN_BACKBONES = [
 
 
 def test_a_good_backbone_passes_as_class_instance_and_factory():
-    for target in (Small, Small(), toy.small_backbone):
+    for target in (Small, Small(), networks.small_backbone, SmallText):
         assert not failures(check_backbone, target)
 
 

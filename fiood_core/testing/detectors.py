@@ -18,7 +18,7 @@ from fiood_core.errors import ConformanceError, FioodError, InputError, Statisti
 from fiood_core.features import FeatureSet
 from fiood_core.metrics import evaluate
 from fiood_core.registry import API_WINDOW
-from fiood_core.testing import toy
+from fiood_core.testing import networks, toy
 from fiood_core.testing.outcome import ConformanceReport, Skipped, require, resolve, run_checks
 from fiood_core.testing.toy import Toy
 
@@ -359,9 +359,9 @@ def eval_mode(subject: Subject) -> None:
     columns = tuple(subject.instance.columns)
     if not columns:
         raise Skipped("the detector computes nothing from pictures")
-    backbone, batch = toy.small_backbone(), toy.images(8)
+    backbone, batch = networks.backbone_for(columns), networks.images(8)
     weights, pictures = backbone.weights_digest, batch.clone()
-    first = toy.compute_columns(backbone, batch, columns)
+    first = networks.compute_columns(backbone, batch, columns)
     modules = dict(backbone.module.named_modules())
     require(
         not any(m.training for m in modules.values()),
@@ -377,7 +377,7 @@ def eval_mode(subject: Subject) -> None:
         all(p.grad is None for p in backbone.module.parameters()),
         "a column left gradients on the model's weights; use torch.autograd.grad for the tensors you want",
     )
-    again = toy.compute_columns(backbone, batch, columns)
+    again = networks.compute_columns(backbone, batch, columns)
     for key, values in first.items():
         require(
             len(values) == len(batch) and bool(torch.isfinite(values).all()),
@@ -385,7 +385,8 @@ def eval_mode(subject: Subject) -> None:
         )
         require(
             torch.equal(values, again[key]),
-            f"column {key!r} differs when computed again; draw random numbers from a seeded generator of your own",
+            f"column {key!r} differs when computed again; draw random numbers from torch, whose generator is seeded "
+            "for each batch",
         )
 
 
