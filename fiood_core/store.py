@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +44,9 @@ SHARD_ROWS = 4096
 """Rows of one shard: the rows of one block, so that a block of a view in the segment's order is one map."""
 
 MISSING = -1
+
+REMOVED = ".removed-"
+"""What the name of a segment that is being deleted begins with."""
 
 LOCKS = os.name == "posix"
 """Whether folders can be locked; without, two writers do the same work twice, with one result."""
@@ -295,6 +299,26 @@ def open_segment(root: Path, place: str) -> Segment:
     opened = sealed.read(root, f"{place}/rows.safetensors")
     hashes = opened.tensor("rows").numpy().view("<u8")
     return Segment(root, place, hashes, int(opened.metadata["batch_size"]))
+
+
+def remove_segment(root: Path, place: str) -> None:
+    """Delete a segment, whatever state it is in: all of it disappears at once.
+
+    Raises
+    ------
+    StoreError
+        Another process is writing it.
+    """
+    folder = root / place
+
+    def busy() -> None:
+        raise StoreError(f"{folder} is being written by another process; wait for it, or end it")
+
+    with _lock(folder, busy):
+        grave = folder.with_name(f"{REMOVED}{folder.name}")
+        shutil.rmtree(grave, ignore_errors=True)
+        folder.rename(grave)
+        shutil.rmtree(grave)
 
 
 class Segment:
