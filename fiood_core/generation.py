@@ -12,12 +12,16 @@ import json
 import os
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fiood_core import settings
 from fiood_core.errors import DataError, InputError
+from fiood_core.vocabulary import Vocabulary, VocabularyContext
 
 VERSION = 1
 FORMAT = "fiood-generations"
@@ -100,6 +104,70 @@ def parse_items(reply: str) -> list[str]:
         shown = reply if len(reply) <= 500 else f"{reply[:500]}…"
         raise DataError(f"a reply holds no list items; it reads: {shown!r}")
     return items
+
+
+class GeneratedVocabulary(Vocabulary):
+    """A vocabulary that is read from a generation file.
+
+    Parameters
+    ----------
+    generations : str or Path
+        The file; by default ``generations/<kind>.jsonl`` under the cache folder (``$FIOOD_HOME``).
+
+    Attributes
+    ----------
+    kind : str
+        What its files are for.
+    default_replicates : int
+        Independent generations that are asked for unless told otherwise.
+    """
+
+    kind: str
+    default_replicates: int
+
+    def __init__(self, generations: str | Path | None = None) -> None:
+        place = settings.home() / "generations" / f"{self.kind}.jsonl" if generations is None else Path(generations)
+        self.path = place.expanduser()
+
+    @abstractmethod
+    def conversations(self, id_names: Sequence[str]) -> Sequence[Conversation]:
+        """What to ask for one replicate, given the ID names."""
+
+    @cached_property
+    def file(self) -> GenerationFile:
+        """The generation file, read once."""
+        return GenerationFile(self.path)
+
+    @property
+    def replicates(self) -> int:  # type: ignore[override]
+        """Independent generations in the file; 1 without a file."""
+        return max(1, self.file.replicates)
+
+    def replies(self, context: VocabularyContext) -> dict[str, list[str]]:
+        """Raw replies of the context's replicate by conversation.
+
+        Raises
+        ------
+        DataError
+            There is no file, it is for another vocabulary or other ID names, or the replicate is incomplete.
+        """
+        found = self.file.texts(context.replicate)
+        if self.file.header.get("kind") != self.kind:
+            raise DataError(f"{self.path} holds generations for {self.file.header.get('kind')!r}, not {self.kind!r}")
+        if self.file.header.get("id_names") != names_digest(context.id_names):
+            raise DataError(f"{self.path} was generated for other ID names; generate a list for these")
+        return found
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Model, prompts and digest of the file, for a list's record."""
+        header = self.file.header
+        return {"generations": self.file.digest, "model": header.get("model"), "prompts": header.get("prompts")}
+
+
+def names_digest(names: Sequence[str]) -> str:
+    """SHA-256 of the distinct names, in order, one a line."""
+    return hashlib.sha256("".join(f"{name}\n" for name in dict.fromkeys(names)).encode()).hexdigest()
 
 
 class GenerationFile:

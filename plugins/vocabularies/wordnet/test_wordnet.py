@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+from fiood_vocabulary_wordnet import WordNetLabels
+
+from fiood_core import wordnet
+from fiood_core.errors import DataError, InputError, ParameterError
+from fiood_core.testing import check_vocabulary
+from fiood_core.vocabulary import VocabularyContext
+
+try:
+    LEXICON = wordnet.load()
+except DataError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+TENCH = VocabularyContext(id_names=("tench", "tabby cat"), id_wnids=("n01440764", "n02123045"))
+
+
+def embed(labels):
+    """Unit vectors at an angle that grows with a label's length."""
+    angle = torch.tensor([min(len(label), 60) / 40 for label in labels], dtype=torch.float64)
+    return torch.stack([angle.cos(), angle.sin()], dim=1)
+
+
+CONTEXT = VocabularyContext(("a", "abc"), embed=embed, id_embeddings=embed(["a", "abc"]))
+
+
+@pytest.mark.parametrize("m", [None, 50])
+def test_it_conforms(m):
+    check_vocabulary(WordNetLabels, {"m": m})
+
+
+def test_all_head_lemmas_are_there_with_their_digest():
+    labels = WordNetLabels().labels(TENCH)
+    assert len(labels) == 79_403
+    assert labels.digest == wordnet.DIGEST == labels.record["digest"]
+
+
+def test_the_record_counts_id_names_and_their_synonyms():
+    record = WordNetLabels().labels(TENCH).record
+    assert record["overlap"] == 1  # "tench"; the head of the cat's synset is "tabby"
+    assert record["overlap_with_names_or_synonyms"] == 2
+    assert WordNetLabels(drop_id_names=True).labels(TENCH).record["overlap"] == 0
+
+
+def test_mining_keeps_the_farthest_first_and_lists_are_nested():
+    many, few = (WordNetLabels(m=m).labels(CONTEXT).names for m in (500, 20))
+    assert many[:20] == few
+    lengths = [min(len(name), 60) for name in many]
+    assert lengths == sorted(lengths, reverse=True)
+    longest = [name for name in LEXICON.head_lemmas if len(name) >= 60]
+    assert list(many[: len(longest)]) == longest  # equally far labels go by name
+
+
+def test_per_part_of_speech_the_same_fraction_is_kept():
+    names = WordNetLabels(m=1000, per_pos=True).labels(CONTEXT).names
+    nouns = len(LEXICON.nouns)
+    kept = sum(name in set(LEXICON.nouns) for name in names)
+    assert kept == 1000 * nouns // 79_403
+    assert len(names) - kept == 1000 * (79_403 - nouns) // 79_403
+
+
+def test_mining_without_embeddings_is_refused():
+    with pytest.raises(InputError, match="text embeddings"):
+        WordNetLabels(m=10).labels(TENCH)
+
+
+@pytest.mark.parametrize("wrong", [{"m": 0}, {"m": 5, "quantile": 1.5}])
+def test_values_out_of_range_are_refused(wrong):
+    with pytest.raises(ParameterError):
+        WordNetLabels(**wrong)
+
+
+def test_quantiles_are_numpys():
+    from fiood_core.mining import similarity_quantiles
+
+    rng = np.random.default_rng(0)
+    labels, names = rng.standard_normal((30, 4)), rng.standard_normal((7, 4))
+    expected = np.quantile(labels @ names.T, 0.95, axis=1)
+    np.testing.assert_allclose(similarity_quantiles(labels, names), expected, rtol=1e-12)
