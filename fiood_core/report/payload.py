@@ -53,7 +53,15 @@ def payload(views: Views, directory: Path) -> tuple[dict[str, Any], list[tuple[s
 
 def fractions(values: Iterable[float | None]) -> str:
     """Fractions in [0, 1] packed at a resolution of 1e-8."""
-    return pack([0 if value is None else round(value * 1e8) + 1 for value in values])
+    return pack([0 if value is None else _units(value) + 1 for value in values])
+
+
+def _units(fraction: float) -> int:
+    """A fraction in units of 1e-8; one half way between two shown percentages goes to the side that Python prints."""
+    units = round(fraction * 1e8)
+    if units % 10_000 == 5_000:
+        units += 1 if float(f"{100 * fraction:.2f}") * 1e6 > units else -1
+    return units
 
 
 class _Names:

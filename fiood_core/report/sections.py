@@ -95,8 +95,8 @@ def _best(views: Views) -> Iterator[dict[str, Any]]:
 
 def _columns(views: Views) -> list[tuple[str, str, str, str]]:
     """Name, label, kind and first direction of the columns of all results; those that say nothing are left out."""
-    varied = {name for name in ("benchmark", "replicate") if len({row[name] for row in views.rows}) > 1}
-    texts = [(n, label, "text", "ascending") for n, label in FILTERS if n != "benchmark" or n in varied]
+    varied = {name for name in ("benchmark", "subset", "replicate") if len({row[name] for row in views.rows}) > 1}
+    texts = [(n, label, "text", "ascending") for n, label in FILTERS if n not in ("benchmark", "subset") or n in varied]
     replicate = [("replicate", "Replicate", "number", "ascending")] if "replicate" in varied else []
     return [*texts, *replicate, *((name, label, "number", first) for name, label, first in NUMBERS)]
 
@@ -120,9 +120,16 @@ def _failures(results: Results) -> dict[str, Any]:
             {**dict(zip(names, line, strict=True)), "ood": ", ".join(dict.fromkeys(oods))}
             for line, oods in sets.items()
         ],
-        "skipped": [],
-        "skipped_count": max((row["skipped"] or 0 for row in results.rows), default=0),
+        "skipped": list(dict.fromkeys(_skipped(results.run))),
     }
+
+
+def _skipped(run: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Benchmark, set, id and reason of each picture that the record names; equal for every backbone."""
+    for group in run.get("groups", ()):
+        for planned in group["sets"]:
+            for image_id, reason in planned.get("skipped", ()):
+                yield group["benchmark"], planned["name"], image_id, reason
 
 
 def _methods(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -178,8 +185,15 @@ def _web(address: str | None) -> str | None:
 
 def _record(results: Results) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """What made the results, without times and host."""
-    for title, name in (("Software", "versions"), ("Hardware", "hardware"), ("Seeds", "seeds"), ("Source", "source")):
-        value = results.run.get(name)
+    run = results.run
+    software = {name: run[name] for name in ("fiood", "commit", "python") if run.get(name)}
+    for title, value in (
+        ("Software", {**software, **run.get("versions", {})}),
+        ("Hardware", run.get("hardware")),
+        ("Settings and seed", run.get("settings")),
+        ("Pictures", run.get("images")),
+        ("Left out", run.get("left_out")),
+    ):
         if value:
             yield title, list(_flat(value))
 

@@ -78,4 +78,3 @@ def _gates(results: Results) -> Iterator[str]:
 
 def _of(count: int, results: Results) -> str:
     return f"{count} of {len(results.rows)} rows"
-
