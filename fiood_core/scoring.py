@@ -18,7 +18,7 @@ from fiood_core.statistics import Statistic, StatisticCache, TrainContext, Train
 MAX_ROUNDS = 8
 """Passes over the training set after which a detector that still asks for more is refused."""
 
-OnError = Callable[[Any, Exception], None]
+OnError = Callable[[Any, BaseException], None]
 K = TypeVar("K", bound=Hashable)
 
 
@@ -135,7 +135,7 @@ def score_all(
     living = _labelled(detectors)
     failed: set[str] = set()
 
-    def note(label: str, error: Exception) -> None:
+    def note(label: str, error: BaseException) -> None:
         failed.add(label)
         if on_error is not None:
             on_error(label, error)
@@ -155,7 +155,7 @@ def _each(living: dict[Any, Detector], on_error: OnError | None, action: Callabl
     for label, detector in list(living.items()):
         try:
             action(label, detector)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin that gives up with sys.exit() harms no other
             if on_error is None:
                 raise
             del living[label]

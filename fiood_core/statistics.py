@@ -143,14 +143,14 @@ class TrainStatistics:
     def __init__(self, context: TrainContext) -> None:
         self.context = context
         self._views: dict[str, Any] = {}
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[str, BaseException] = {}
         self._derived: dict[Hashable, Any] = {}
 
     def add(self, statistic: Statistic, result: Mapping[str, Tensor]) -> None:
         """Keep the result of a statistic."""
         self._views[statistic.key] = statistic.view(result)
 
-    def fail(self, statistic: Statistic, error: Exception) -> None:
+    def fail(self, statistic: Statistic, error: BaseException) -> None:
         """Keep the reason why a statistic has no result; looking it up raises that reason."""
         self._failures[statistic.key] = error
 
@@ -242,7 +242,7 @@ class _Failing:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, (Exception, SystemExit)):
             return False
         self.stats.fail(self.statistic, error)
         self.wanted.pop(self.statistic.key, None)
