@@ -18,7 +18,7 @@ Dedupe = Literal["pool", "per_class"]
 
 PROMPT = (
     "Name {count} specific categories that are visually similar siblings of '{name}': things that one could mistake "
-    "for it in a photo, at the same level of detail. None may be a synonym of '{name}', a kind of it, or a broader term. "
+    "for it in a photo, at the same level of detail. None may be a synonym of '{name}', a kind of it, or broader. "
     "Answer with a list of exactly {count} distinct items, one a line, each line beginning with '- ', and nothing else."
 )
 """Written for fiood: the prompt of Fi-ImageNet-1k is published as a figure only."""
