@@ -329,6 +329,17 @@ def test_what_keeps_a_run_from_being_published_is_said(tmp_path, change, reason)
     assert "Not publishable" in render(found, manager())
 
 
+def test_an_accuracy_that_nobody_declared_is_said(tmp_path):
+    found = make_results(tmp_path)
+    gates = [{"message": f"backbone {i}: none declared", "top1": 0.5, "expected": None, "count": 9} for i in range(7)]
+    declared = {"message": "as expected", "top1": 0.5, "expected": 0.5, "count": 9}
+    found.run["groups"] = [{"benchmark": "hills", "gate": gate, "sets": []} for gate in (*gates, declared, None)]
+    assert reasons(found) == [
+        *(f"backbone {i}: none declared" for i in range(5)),
+        "and 2 more accuracy gates had nothing declared",
+    ]
+
+
 def test_a_failed_cell_stands_with_its_reason(tmp_path):
     found = make_results(tmp_path, failed=(("msp", "moors"),))
     (said,) = reasons(found)

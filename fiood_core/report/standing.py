@@ -12,6 +12,9 @@ from fiood_core.report.views import method_of
 if TYPE_CHECKING:
     from fiood_core.results import Results
 
+MANY = 5
+"""Open accuracy gates that are named one by one."""
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -73,7 +76,12 @@ def _rows(results: Results) -> Iterator[str]:
 
 
 def _gates(results: Results) -> Iterator[str]:
-    yield from ()
+    """What the accuracy gate says where nothing was declared that it could hold a backbone to."""
+    gates = [group["gate"] for group in results.run.get("groups", ()) if group.get("gate")]
+    open_gates = [gate["message"] for gate in gates if gate.get("expected") is None]
+    yield from open_gates[:MANY]
+    if len(open_gates) > MANY:
+        yield f"and {len(open_gates) - MANY} more accuracy gates had nothing declared"
 
 
 def _of(count: int, results: Results) -> str:
