@@ -111,6 +111,7 @@ def run(
             "cell-finished",
             {name: row[name] for name in ("benchmark", "backbone", "column", "ood", "status", "reason")},
         )
+    tasks.drop_scoring_outcomes(directory)
     record = _record(plan, groups, started, todo)
     _write(directory, plan, rows, record, groups)
     found = results.load(directory)
@@ -411,7 +412,7 @@ def _say_outcome(task: Task, say: Callable[[str], None]) -> None:
         say(f"{task['shard']}: {outcome['problem']['reason']}")
     elif task["kind"] == EXTRACT:
         skipped = f", {len(outcome['skipped'])} skipped" if outcome["skipped"] else ""
-        say(f"{task['shard']}: {outcome['count']} pictures, {outcome['computed']} new{skipped}")
+        say(f"{task['shard']}: {outcome['count']} pictures{skipped}")
         message = outcome.get("gate", {}).get("message")
         if message:
             say(f"{task['shard']}: {message}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ TOP_KEYS = (
     "settings",
 )
 BENCHMARK_KEYS = ("name", "id", "train", "ood")
+YAML_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "time"))
 MANY = 10
 """Problems shown of one suite."""
 
@@ -235,7 +237,7 @@ def read(text: str, *, source: str = "suite", base: Path | None = None) -> Suite
     reader = _Reader(source, base)
     suite = reader.suite(root)
     if reader.problems:
-        shown = [f"{source}:{line}: {message}" for line, message in sorted(reader.problems)]
+        shown = [f"{source}:{line}: {message}" for line, message in sorted(reader.problems, key=itemgetter(0))]
         more = [f"… and {len(shown) - MANY} more"] if len(shown) > MANY else []
         raise SuiteError("\n".join(shown[:MANY] + more))
     assert suite is not None
@@ -250,21 +252,26 @@ def expand(kind: str, requests: Sequence[Request]) -> tuple[list[Request], list[
     SuiteError
         A pattern fits nothing, or has parameters.
     """
-    wide: dict[str, Request] = {}
+    wide: list[Request] = []
     named: list[Request] = []
     for request in requests:
-        if not is_pattern(request):
+        fitting = [request]
+        if is_pattern(request):
+            fitting = [Request(kind, name) for name in _fitting(kind, request)]
+        else:
             named.append(request)
-            wide.setdefault(str(request), request)
-            continue
-        if request.parameters:
-            raise SuiteError(f"pattern {request.name!r} takes no parameters; name the {kind} that should have them")
-        found = [n for n in registry.names(kind) if request.name == "all" or fnmatchcase(n, request.name)]
-        if not found:
-            have = ", ".join(registry.names(kind)) or "none"
-            raise SuiteError(f"no {kind} fits {request.name!r}; registered are {have}")
-        wide.update({name: wide.get(name, Request(kind, name)) for name in found})
-    return list(wide.values()), named
+        wide += [each for each in fitting if each not in wide]
+    return wide, named
+
+
+def _fitting(kind: str, pattern: Request) -> list[str]:
+    if pattern.parameters:
+        raise SuiteError(f"pattern {pattern.name!r} takes no parameters; name the {kind} that should have them")
+    found = [name for name in registry.names(kind) if pattern.name == "all" or fnmatchcase(name, pattern.name)]
+    if not found:
+        have = ", ".join(registry.names(kind)) or "none"
+        raise SuiteError(f"no {kind} fits {pattern.name!r}; registered are {have}")
+    return found
 
 
 def is_pattern(request: Request) -> bool:
@@ -429,7 +436,7 @@ class _Reader:
                 continue
             for each in expanded:
                 self.lines.setdefault(str(each), item.start_mark.line + 1)
-            found.extend(each for each in expanded if str(each) not in map(str, found))
+            found.extend(each for each in expanded if each not in found)
             named.extend(outright)
         if isinstance(node, yaml.SequenceNode) and not node.value:
             self.note(node, f"no {kind} is named")
@@ -491,6 +498,11 @@ class _Reader:
 
     def value(self, node: yaml.Node) -> Any:
         """Plain data below a node."""
+        if not node.tag.startswith(YAML_TAGS):
+            self.note(
+                node, f"the tag {node.tag.removeprefix('tag:yaml.org,2002:')!r} is not allowed; write plain values"
+            )
+            return None
         if isinstance(node, yaml.MappingNode):
             return {key: self.value(item) for key, item in self.mapping(node, None).items()}
         if isinstance(node, yaml.SequenceNode):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import lru_cache
@@ -47,6 +48,9 @@ Task = Mapping[str, Any]
 
 EXTRACT = "extract"
 SCORE = "score"
+SHOW_PROGRESS = True
+"""Whether extraction shows a progress bar."""
+
 STATE = ".fiood"
 """Folder of a run's directory where outcomes are kept, and what each file of scores was made from."""
 
@@ -93,6 +97,11 @@ def read_outcome(task: Task) -> dict[str, Any] | None:
     return outcome if outcome.get("token") == outcome_token(task) else None
 
 
+def drop_scoring_outcomes(directory: Path) -> None:
+    """Remove what scoring tasks said: it is in the rows by now, and the next run asks only for what is missing."""
+    shutil.rmtree(directory / STATE / SCORE, ignore_errors=True)
+
+
 # -- extract -------------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +116,6 @@ def _extract(task: Task) -> dict[str, Any]:
     extracted, broken = _extract_columns(backbone, planned, store, extraction(settings), list(columns.values()))
     outcome: dict[str, Any] = {
         "count": len(extracted.view),
-        "computed": extracted.computed,
         "skipped": [list(pair) for pair in extracted.skipped],
         "broken_columns": broken,
     }
@@ -378,6 +386,7 @@ def extraction(settings: Settings) -> ExtractSettings:
         workers=settings.workers,
         autocast=settings.autocast,
         images=image_policy(settings),
+        progress=SHOW_PROGRESS,
     )
 
 
