@@ -38,7 +38,7 @@ class RunEvent:
     Attributes
     ----------
     name : str
-        What happened: ``"run-started"``, ``"cell-finished"``, …
+        ``"run-started"``, ``"task-finished"`` or ``"run-finished"``.
     data : mapping
         What is known of it, as plain data.
     """
@@ -67,7 +67,7 @@ def fiood_commands(cli: click.Group) -> None:
 
 @hookspec
 def fiood_run_event(event: RunEvent) -> None:
-    """Hear of each event of a run: start, task, cell, end."""
+    """Hear of each event of a run: its start, each task that is finished, its end."""
 
 
 @hookspec
