@@ -67,7 +67,7 @@ def text_ensemble(embeddings: Any) -> Tensor:
 
 def posterior(cosines: Any, temperature: float = TEMPERATURE) -> Tensor:
     """Zero-shot posterior (…, C) in float64 of cosines (…, C) between an image and the names."""
-    return torch.softmax(torch.as_tensor(cosines, dtype=torch.float64) / temperature, dim=-1)
+    return torch.softmax(as_floating(cosines).double() / temperature, dim=-1)
 
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[tuple[int, ...]]]:
@@ -88,23 +88,30 @@ def from_cosines(
     temperature: float = TEMPERATURE,
     columns: dict[str, Any] | None = None,
 ) -> FeatureSet:
-    """A feature set whose logits are given cosines over τ, for scoring numbers at hand.
+    """A feature set with given cosines, for scoring numbers at hand.
+
+    The cosines stand as features before heads that read them off.
 
     Parameters
     ----------
     id_cosines : array (n, C)
         Between images and ID names.
     negative_cosines : array (n, M), optional
-        Between images and negative labels; they stand as features before a head that reads them off.
+        Between images and negative labels.
     temperature : float
     columns : mapping from column key to array (n,), optional
     """
-    logits = torch.as_tensor(id_cosines, dtype=torch.float64) / temperature
-    if negative_cosines is None:
-        return FeatureSet(logits=logits, columns=columns)
-    features = torch.as_tensor(negative_cosines, dtype=torch.float64).reshape(len(logits), -1)
-    negatives = Head(torch.eye(features.shape[1], dtype=torch.float64), temperature=temperature)
-    return FeatureSet(features=features, logits=logits, negatives=negatives, columns=columns)
+    given = as_floating(id_cosines).double()
+    negative = given[:, :0] if negative_cosines is None else as_floating(negative_cosines).double()
+    features = torch.cat([given, negative], dim=1)
+    rows = torch.eye(features.shape[1], dtype=torch.float64)
+    head, negatives = (Head(part, temperature=temperature) for part in (rows[: given.shape[1]], rows[given.shape[1] :]))
+    return FeatureSet(
+        features=features,
+        head=head,
+        negatives=None if negative_cosines is None else negatives,
+        columns=columns,
+    )
 
 
 class LabelEmbeddings:
