@@ -84,18 +84,21 @@ class PlannedSet:
     dataset : Dataset or None
     view : View or None
         None where something is missing.
-    content : str
-        SHA-256 of the view and of the pictures' stamps: changes when a picture may have.
     missing : tuple of str
         Everything that keeps it from being read.
+    digest : str
+        The view's digest, which results are keyed by; empty where something is missing.
+    content : str
+        SHA-256 of the view and of the pictures' stamps: changes when a picture may have.
     """
 
     name: str
     group: str
     dataset: Dataset | None
-    view: View | None
-    content: str
+    view: View | None = None
     missing: tuple[str, ...] = ()
+    digest: str = ""
+    content: str = ""
 
 
 @dataclass
@@ -426,9 +429,9 @@ def _look_at_parts(planned: PlannedBenchmark, request: BenchmarkRequest, wrong: 
             return _look(name, group, asked.create())
         except (ParameterError, UnknownComponentError) as error:
             wrong.append(f"{name}: {error}")
-            return PlannedSet(name, group, None, None, "", (str(error),))
+            return PlannedSet(name, group, None, missing=(str(error),))
         except (Exception, SystemExit) as error:
-            return PlannedSet(name, group, None, None, "", (Problem.of(error).reason,))
+            return PlannedSet(name, group, None, missing=(Problem.of(error).reason,))
 
     assert request.test is not None
     planned.test = look(ID, "", request.test)
@@ -445,14 +448,15 @@ def _look(name: str, group: str, dataset: Dataset) -> PlannedSet:
     try:
         missing = tuple(dataset.missing())
         if missing:
-            return PlannedSet(name, group, dataset, None, "", missing)
+            return PlannedSet(name, group, dataset, missing=missing)
         view = dataset.view()
         if not len(view):
-            return PlannedSet(name, group, dataset, None, "", (f"{_title(dataset)} has no pictures",))
-        content = digest([view.source, view.digest, list(dataset.stamps(view.ids))])
-        return PlannedSet(name, group, dataset, view, content)
+            return PlannedSet(name, group, dataset, missing=(f"{_title(dataset)} has no pictures",))
+        of_view = view.digest
+        content = digest([view.source, of_view, list(dataset.stamps(view.ids))])
+        return PlannedSet(name, group, dataset, view, digest=of_view, content=content)
     except (Exception, SystemExit) as error:
-        return PlannedSet(name, group, dataset, None, "", (Problem.of(error).reason,))
+        return PlannedSet(name, group, dataset, missing=(Problem.of(error).reason,))
 
 
 def _title(dataset: Dataset) -> str:

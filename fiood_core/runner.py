@@ -133,6 +133,7 @@ class _Group:
     directory: Path
     store: Path
     planned: list[Task] = field(default_factory=list)
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.runnable = [v for v in self.plan.variants if self.plan.problem(self.benchmark, self.backbone, v) is None]
@@ -324,10 +325,10 @@ class _Group:
         train = self.benchmark.train if variant.learns(self.backbone) else None
         outside = [self.benchmark.ood[ood]] if ood in self.benchmark.ood else list(self.benchmark.ood.values())
         read = [s for s in (self.benchmark.test, train, *outside) if s is not None and s.view is not None]
-        skipped = sum(len(kept[s.name].skipped) for s in read if s.name in kept) + self._skipped_train(train)
+        skipped = sum(len(kept[s.name].skipped) for s in read if s.name in kept) + len(self._skipped(train))
         canonical = all(s.view.canonical for s in read if s.view is not None)
         ood_digests = [_view_digest(s) for s in outside]
-        gate = self._gate()
+        gate = self._outcome(self.benchmark.test).get("gate", {})
         return {
             "benchmark": self.benchmark.name,
             "backbone": self.backbone.name,
@@ -351,25 +352,21 @@ class _Group:
             "record": RECORD,
         }
 
-    def _skipped_train(self, train: PlannedSet | None) -> int:
-        if train is None or train.view is None:
-            return 0
-        outcome = tasks.read_outcome(self._extract(train)) or {}
-        return len(outcome.get("skipped", ()))
-
-    def _gate(self) -> dict[str, Any]:
-        """What the accuracy gate found."""
-        if self.benchmark.test is None or self.benchmark.test.view is None:
+    def _outcome(self, planned: PlannedSet | None) -> dict[str, Any]:
+        """What extracting a set came to, now or in an earlier run; read once, after the tasks are done."""
+        if planned is None or planned.view is None:
             return {}
-        outcome = tasks.read_outcome(self._extract(self.benchmark.test)) or {}
-        gate: dict[str, Any] = outcome.get("gate", {})
-        return gate
+        if planned.name not in self.found:
+            self.found[planned.name] = tasks.read_outcome(self._extract(planned)) or {}
+        return self.found[planned.name]
+
+    def _skipped(self, planned: PlannedSet | None) -> list[list[str]]:
+        """Pictures that were left out, each with its reason."""
+        return list(self._outcome(planned).get("skipped", ()))
 
     def summary(self) -> dict[str, Any]:
         """What the record says of the group."""
-        outcome = {}
-        if self.benchmark.test is not None and self.benchmark.test.view is not None:
-            outcome = tasks.read_outcome(self._extract(self.benchmark.test)) or {}
+        outcome = self._outcome(self.benchmark.test)
         return {
             "benchmark": self.benchmark.name,
             "backbone": self.backbone.name,
@@ -386,11 +383,6 @@ class _Group:
                 for s in self.benchmark.sets
             ],
         }
-
-    def _skipped(self, planned: PlannedSet) -> list[list[str]]:
-        """Id and reason of each picture of a set that could not be read."""
-        outcome = None if planned.view is None else tasks.read_outcome(self._extract(planned))
-        return list((outcome or {}).get("skipped", ()))
 
 
 # -- parts of run --------------------------------------------------------------------------------------------------
@@ -447,7 +439,7 @@ def _number(name: str, value: Any) -> Any:
 
 
 def _view_digest(planned: PlannedSet | None) -> str | None:
-    return None if planned is None or planned.view is None else planned.view.digest
+    return None if planned is None else planned.digest or None
 
 
 def _write(
