@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fiood_core._lookup import make_callable
 from fiood_core.detector import API_VERSION
 from fiood_core.errors import GateError, InputError
+from fiood_core.fingerprint import behaviour, fingerprint
 from fiood_core.head import Head
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Backbone(ABC):
 
     @property
     def transform_digest(self) -> str:
-        """Digest of all that the transform does; by default of its ``repr``."""
-        return hashlib.sha256(repr(self.transform).encode()).hexdigest()
+        """Digest of all that the transform does; by default its :func:`~fiood_core.fingerprint.fingerprint`."""
+        return fingerprint(self.transform)
 
     @property
     def module(self) -> nn.Module:
@@ -158,16 +159,16 @@ class ModuleBackbone(Backbone):
     """A user's own ``nn.Module`` as a backbone; see :func:`from_module`."""
 
     def __init__(
-        self, module: nn.Module, transform: Callable[..., Tensor], head: nn.Module, name: str, card: Card
+        self, module: nn.Module, transform: Callable[..., Tensor], head: str, name: str | None, card: Card | None
     ) -> None:
-        self._module = module.eval()
+        self._module = module
         self._transform = transform
-        self._final = head
-        self.name = name
-        self.card = card
-        self._head = _linear_head(head)
-        self.num_classes = self._head.num_rows
-        self._device = torch.device("cpu")
+        self._final = module.get_submodule(head)
+        self._device = _device(module)
+        self._digest: tuple[object, str] = (None, "")
+        self.name = name or type(module).__name__
+        self.card = card or Card(title=self.name, parameters=sum(p.numel() for p in module.parameters()))
+        self.num_classes = self.head.num_rows
 
     def load(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
@@ -179,7 +180,8 @@ class ModuleBackbone(Backbone):
 
     @property
     def head(self) -> Head:
-        return self._head
+        final: Any = self._final
+        return Head(final.weight.flatten(1), final.bias)
 
     @property
     def module(self) -> nn.Module:
@@ -187,7 +189,14 @@ class ModuleBackbone(Backbone):
 
     @property
     def weights_digest(self) -> str:
-        return state_digest(self._module)
+        """SHA-256 of state, architecture (``repr``) and code; taken anew when a tensor was changed in place."""
+        state = self._module.state_dict()
+        version = [(name, tensor.data_ptr(), tensor._version) for name, tensor in state.items()]
+        if self._digest[0] != version:
+            kinds = dict.fromkeys(type(m) for m in self._module.modules())
+            text = repr((state_digest(self._module), repr(self._module), behaviour(kinds)))
+            self._digest = (version, hashlib.sha256(text.encode()).hexdigest())
+        return self._digest[1]
 
     def forward(self, images: Tensor) -> Outputs:
         captured: list[Tensor] = []
@@ -213,6 +222,9 @@ def from_module(
 ) -> ModuleBackbone:
     """Make a backbone of a user's own model, torchvision's for example, with any number of classes.
 
+    The model runs once, on a made-up picture, to find its head: the linear layer or 1×1 convolution whose output is
+    the model's output.  It is left in eval mode.
+
     Parameters
     ----------
     module : nn.Module
@@ -220,7 +232,7 @@ def from_module(
     transform : callable
         From a PIL picture to a tensor (3, H, W).
     head : str, optional
-        Name of the final linear (or 1×1 convolution) submodule; by default the last one in module order.
+        Name of the final submodule, where it should not be looked for.
     name : str, optional
         Shown in results; by default the module's class name.
     card : Card, optional
@@ -229,17 +241,64 @@ def from_module(
     Raises
     ------
     InputError
-        No linear submodule, or no submodule of that name.
+        The model does not run on a transformed picture, or does not end in a linear map of its penultimate features.
     """
-    modules = dict(module.named_modules())
-    linear = [key for key, m in modules.items() if isinstance(m, nn.Linear)]
-    if head is None and not linear:
-        raise InputError(f"{type(module).__name__} has no nn.Linear; name its head with from_module(head=...)")
-    chosen = head or linear[-1]
-    if chosen not in modules:
-        raise InputError(f"{type(module).__name__} has no submodule {chosen!r}; its linear ones are {linear}")
-    title = name or type(module).__name__
-    return ModuleBackbone(module, transform, modules[chosen], title, card or Card(title=title))
+    module.eval()
+    ends = _linear_ends(module, transform)
+    if head is None and not ends:
+        raise InputError(
+            f"{type(module).__name__} does not end in an nn.Linear or 1×1 convolution whose output is the logits; take "
+            "off what comes after it (a softmax, a pooling, a mean of two heads)"
+        )
+    chosen = ends[-1] if head is None else head
+    names = [key for key, _ in module.named_modules()]
+    if chosen not in names:
+        raise InputError(
+            f"{type(module).__name__} has no submodule {chosen!r}; its final one is {ends or 'not linear'}"
+        )
+    if chosen not in ends:
+        raise InputError(f"the output of {chosen!r} is not the output of {type(module).__name__}; {ends} would be")
+    return ModuleBackbone(module, transform, chosen, name, card)
+
+
+def _linear_ends(module: nn.Module, transform: Callable[..., Tensor]) -> list[str]:
+    """Names of the linear submodules that give the model's output, in the order in which they ran."""
+    parts: dict[str, Any] = {key: part for key, part in module.named_modules() if _is_linear(part)}
+    outputs: dict[str, Tensor] = {}
+    handles = [
+        part.register_forward_hook(lambda _, args, out, key=key: outputs.update({key: out}))
+        for key, part in parts.items()
+    ]
+    try:
+        with torch.no_grad():
+            logits = module(_sample(transform)[None].to(_device(module)))
+    except Exception as error:
+        raise InputError(
+            f"{type(module).__name__} does not run on a transformed picture: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not isinstance(logits, Tensor):
+        raise InputError(
+            f"{type(module).__name__} gives a {type(logits).__name__}, not a tensor; wrap it to give logits"
+        )
+    rows = {key: part.weight.shape[0] for key, part in parts.items()}
+    return [
+        key for key, out in outputs.items() if out.numel() == rows[key] and torch.equal(out.flatten(), logits.flatten())
+    ]
+
+
+def _sample(transform: Callable[..., Tensor]) -> Tensor:
+    """A transformed picture of noise, large enough for any crop."""
+    from PIL import Image
+
+    noise = torch.randint(0, 256, (512, 512, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return transform(Image.fromarray(noise.numpy()))
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
 
 
 def state_digest(module: nn.Module) -> str:
@@ -251,12 +310,11 @@ def state_digest(module: nn.Module) -> str:
     return sha.hexdigest()
 
 
-def _linear_head(layer: nn.Module) -> Head:
-    weight: Any = getattr(layer, "weight", None)
-    if not isinstance(weight, Tensor) or weight.flatten(1).shape[1] * weight.shape[0] != weight.numel():
-        raise InputError(f"the head must be a linear layer or a 1×1 convolution, got {type(layer).__name__}")
-    bias: Any = getattr(layer, "bias", None)
-    return Head(weight.detach().flatten(1), None if bias is None else bias.detach())
+def _is_linear(layer: nn.Module) -> bool:
+    """Whether a layer is a linear map of a vector: ``nn.Linear``, or a convolution of one position to one."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.kernel_size == (1, 1) and layer.groups == 1
+    return isinstance(layer, nn.Linear)
 
 
 make_callable(__name__)
