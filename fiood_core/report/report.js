@@ -246,7 +246,9 @@ function interactive(data) {
         return el("td", {}, button);
       }
       if (kind === "text") return el("td", {}, textOf(name, i));
-      if (data.fractions.includes(name)) return el("td", { class: "number" }, ...measured(rows[name][i], rows[`${name}_stderr`]?.[i] ?? null));
+      const errors = rows[`${name}_stderr`];
+      if (errors !== undefined) return el("td", { class: "number" }, ...measured(rows[name][i], errors[i]));
+      if (data.fractions.includes(name)) return el("td", { class: "number" }, percent(rows[name][i]));
       return el("td", { class: "number" }, count(rows[name][i]));
     }
     function draw() {

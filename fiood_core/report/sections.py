@@ -157,7 +157,7 @@ def _methods(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             "version": version,
             **about,
             "settings": [
-                [(key, json.dumps(value), notes.get(key, "")) for key, value in json.loads(values).items()]
+                [(key, _plain(value), notes.get(key, "")) for key, value in json.loads(values).items()]
                 for values in parameters
             ],
         }
@@ -204,4 +204,8 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for name, inner in value.items():
             yield from _flat(inner, f"{prefix} {name}".strip())
     else:
-        yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield prefix, _plain(value)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
