@@ -56,6 +56,8 @@ class Remote:
         Whether the digest is known only from third parties: then a mismatch warns, and the file list decides.
     max_bytes : int
         What a download may not exceed where the size is not known.
+    nested : bool
+        Whether it is an archive of archives, one a class, each to be extracted to a folder of its own name.
     instructions : str
         What to get from where, for files that cannot be fetched without an account.
     """
@@ -67,6 +69,7 @@ class Remote:
     digest: str | None = None
     digest_by_others: bool = False
     max_bytes: int = 1 << 40
+    nested: bool = False
     instructions: str = ""
 
 
@@ -128,8 +131,10 @@ def fetch(
     )
 
 
-def unpack(archive: Path, target: Path, *, limits: Limits | None = None) -> None:
+def unpack(archive: Path, target: Path, *, nested: bool = False, limits: Limits | None = None) -> None:
     """Extract a tar or zip archive into a folder that appears only when it is complete.
+
+    With ``nested`` the members are archives themselves, and each becomes a folder of its name without suffix.
 
     Raises
     ------
@@ -143,6 +148,9 @@ def unpack(archive: Path, target: Path, *, limits: Limits | None = None) -> None
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         _extract(archive, scratch, limits or Limits())
+        for inner in sorted(scratch.rglob("*.tar")) if nested else ():
+            unpack(inner, inner.with_suffix(""), limits=limits)
+            inner.unlink()
         os.replace(scratch, target)
     except OSError as error:
         raise DataError(f"{archive} could not be extracted to {target}: {error}") from error

@@ -7,6 +7,7 @@ altered or misplaced is reported all at once.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -70,6 +71,9 @@ class ListedDataset(Dataset):
     ----------
     source : str
         What the feature store knows the pictures by; equal for datasets that are views of one archive.
+    shelf : str
+        Folder of the data home in which lists and pictures lie; equal for datasets that share an archive.  The name
+        where empty.
     list_files, archives : tuple of Remote
     folder : str
         Sub-folder of the archive in which the pictures lie, for :meth:`verify`'s search for extra files; ``""`` if
@@ -78,12 +82,13 @@ class ListedDataset(Dataset):
 
     name: ClassVar[str]
     source: ClassVar[str]
+    shelf: ClassVar[str] = ""
     list_files: ClassVar[tuple[Remote, ...]] = ()
     archives: ClassVar[tuple[Remote, ...]] = ()
     folder: ClassVar[str] = ""
 
     def __init__(self, root: str | Path | None = None, lists: str | Path | None = None) -> None:
-        self._home = settings.home() / "datasets" / self.name
+        self._home = settings.home() / "datasets" / (self.shelf or self.name)
         self.root = Path(root).expanduser() if root is not None else self._home / "pictures"
         self.lists = Path(lists).expanduser() if lists is not None else self._home / "lists"
         self._manifest: tuple[Entry, ...] | None = None
@@ -314,14 +319,14 @@ class ListedDataset(Dataset):
         if not self.archives:
             raise DataError(f"{self.name}: no archive can be fetched; {self._how_to_get()}")
         downloads = self._home / "downloads"
-        fetched = [fetch(remote, downloads, offline=offline) for remote in self.archives]
+        fetched = [(fetch(remote, downloads, offline=offline), remote.nested) for remote in self.archives]
         if len(fetched) == 1:
-            unpack(fetched[0], self.root)
+            unpack(fetched[0][0], self.root, nested=fetched[0][1])
             return
         staging = self.root.with_name(f".{self.root.name}.parts")
         shutil.rmtree(staging, ignore_errors=True)
-        for path in fetched:
-            unpack(path, staging / path.name.partition(".")[0])
+        for path, nested in fetched:
+            unpack(path, staging / path.name.partition(".")[0], nested=nested)
         os.replace(staging, self.root)
 
     def _adopt(self, folder: Path) -> None:
@@ -345,7 +350,7 @@ class ListedDataset(Dataset):
 
     @property
     def _record_path(self) -> Path:
-        return self._home / "accepted.json"
+        return self._home / f"accepted-{self.name}.json"
 
     def _record(self) -> None:
         digests = {e.id: file_digest(self._located[e.id]) for e in self.listed}
@@ -360,6 +365,93 @@ class ListedDataset(Dataset):
         record: dict[str, Any] = json.loads(self._record_path.read_text())
         digests: dict[str, str] = record["digests"]
         return digests if record["root"] == str(self.root.resolve()) else {}
+
+
+class FirstOfEachClass(ListedDataset):
+    """A set defined by classes, of each of which it has the first pictures by sorted file name.
+
+    Attributes
+    ----------
+    classes, each : int
+        How many classes there are, and pictures of each.
+    """
+
+    classes: ClassVar[int]
+    each: ClassVar[int]
+
+    @abstractmethod
+    def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
+        """The WordNet ids of the classes, in order."""
+
+    def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
+        wnids = self.wnids(lists)
+        if len(set(wnids)) != self.classes or len(wnids) != self.classes:
+            raise DataError(f"{self.name}: the lists give {len(set(wnids))} classes, the set has {self.classes}")
+        if not self.root.is_dir():
+            raise DataError(f"{self.name}: no pictures at {self.root}; {self._how_to_get()}")
+        found = {wnid: self._first(wnid) for wnid in wnids}
+        short = [f"{wnid} ({len(files)})" for wnid, files in found.items() if len(files) < self.each]
+        if short:
+            raise DataError(
+                f"{self.name}: {len(short)} classes have fewer than {self.each} pictures under {self.root}: "
+                f"{_some(short)}; this copy is another release, or incomplete"
+            )
+        return [Entry(f"{wnid}/{file}", concept=Concept("", wnid)) for wnid in wnids for file in found[wnid]]
+
+    def _first(self, wnid: str) -> list[str]:
+        folder = self.root / wnid
+        names = sorted(p.name for p in folder.glob("*.JPEG")) if folder.is_dir() else []
+        return names[: self.each]
+
+
+IMAGENET_21K = Remote(
+    "imagenet-21k",
+    instructions="Get ImageNet-21k (winter 2021) from https://image-net.org (an account is needed), one folder a wnid.",
+)
+"""ImageNet-21k is bound to an account, so it is never fetched; the user's copy is adopted."""
+
+
+def github(repository: str, path: str, sha256: str, *, name: str | None = None) -> Remote:
+    """A list file in a public repository, trusted by its digest alone."""
+    return Remote(
+        name or path.rpartition("/")[2],
+        urls=(f"https://raw.githubusercontent.com/{repository}/HEAD/{path}",),
+        digest=f"sha256:{sha256}",
+        max_bytes=1 << 25,
+    )
+
+
+def image_list(path: Path) -> list[tuple[str, str]]:
+    """Lines ``<relative path> <label>``, split at the last space since paths may hold spaces.
+
+    Raises
+    ------
+    DataError
+        A line has no label; the message names it.
+    """
+    rows = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        image, _, label = line.rpartition(" ")
+        if not image:
+            raise DataError(f"{path.name}:{number}: {line!r} is not <path> <label>")
+        rows.append((image, label))
+    return rows
+
+
+def csv_columns(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Some columns of a CSV file with a header, as tuples in the order asked for.
+
+    Raises
+    ------
+    DataError
+        The header lacks a column; the message names it.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        absent = [c for c in columns if c not in (reader.fieldnames or ())]
+        if absent:
+            raise DataError(f"{path.name} has no column {absent[0]!r}; its header is {reader.fieldnames}")
+        return [tuple(row[c] for c in columns) for row in reader]
 
 
 def _best_match(names: Sequence[str], files: frozenset[str], by_name: Mapping[str, Sequence[str]]) -> str | None:

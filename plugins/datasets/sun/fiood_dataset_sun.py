@@ -1,0 +1,48 @@
+"""MOS SUN: 10,000 pictures of nature scenes of SUN397."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fiood_core.archive import Remote
+from fiood_core.dataset import Info
+from fiood_core.listed import Entry, ListedDataset, github, image_list
+
+
+class SUN(ListedDataset):
+    """The 10,000 pictures that MOS took from SUN397."""
+
+    name = "sun"
+    source = "mos-sun"
+    info = Info(
+        title="MOS SUN",
+        summary="10,000 pictures of nature scenes of SUN397",
+        citation="Huang, Li: MOS: Towards Scaling Out-of-distribution Detection for Large Semantic Space, 2021, "
+        "arXiv 2105.01879",
+        licence="not stated",
+        home="https://github.com/deeplearning-wisc/large_scale_ood",
+        expected_count=10000,
+        notes="Not checked by NINCO. File names carry no label; SUN397's tree has them.",
+    )
+    list_files = (
+        github(
+            "ZhikangXu0112/InterNeg",
+            "data/benchmark_imglist/imagenet/test_SUN.txt",
+            "67acef6f7ccec8f3bfdd37572de93c93b9847c34ad7f5b998e24126bdfbe6c6b",
+            name="mos_sun.txt",
+        ),
+    )
+    archives = (
+        Remote(
+            "SUN.tar.gz",
+            urls=("http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/SUN.tar.gz",),
+            kind="gzip",
+            digest="md5:8469c3ada62211477954ec1be53b12d0",
+            digest_by_others=True,
+        ),
+    )
+    folder = "images"
+
+    def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
+        return [Entry(path) for path, _ in image_list(lists["mos_sun.txt"])]
