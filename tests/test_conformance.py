@@ -383,6 +383,27 @@ class WritesWeights(InputGradient):
         return values
 
 
+class Masks(Good):
+    """A distance; the other form is for pictures that the kit does not have.
+
+    Parameters
+    ----------
+    power : float
+    form : tuple
+    """
+
+    form: tuple = ()
+    presets = {"large": {"form": ("layer4",)}}
+
+    def validate(self):
+        if self.form:
+            raise ParameterError("this network has no such layer")
+
+
+def test_a_parameter_whose_other_values_are_all_refused_is_no_fault():
+    check_detector(Masks)
+
+
 class DrawsUnseeded(InputGradient):
     def compute(self, batch, backbone, head):
         return super().compute(batch, backbone, head) + torch.from_numpy(
@@ -650,7 +671,7 @@ class Miscounted(Squares):
 class WrongTargets(Squares):
     def view(self):
         ids = super().view().ids
-        return View("squares", ids, targets=[(-1,) for _ in ids])
+        return View("squares", ids, targets=[(1, 1) for _ in ids])
 
 
 class WrongSubset(Squares):
@@ -702,7 +723,7 @@ BROKEN_DATASETS = [
     (Reordered, "view", "another order"),
     (Miscounted, "view", "expected_count is 7"),
     (Absolute, "ids", "absolute path"),
-    (WrongTargets, "labels", "class indices"),
+    (WrongTargets, "labels", "name a class twice"),
     (NamelessConcepts, "labels", "Concept with a name"),
     (WrongSubset, "labels", "rows outside"),
     (NoStamps, "stamps", "must give stamps"),

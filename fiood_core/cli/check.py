@@ -15,21 +15,19 @@ def command(name: str, kind: str | None) -> None:
     """Run the conformance checks on the component NAME.
 
     NAME is a registered name, module:Object, or a path beginning with ./, with parameters in parentheses where it needs
-    some: "knn(k=10)", "./mine.py:MyDetector".  The exit status is 1 if a check fails.
+    some: "knn(k=10)", "folder:pictures", "./mine.py:MyDetector".  The exit status is 1 if a check fails.
     """
-    from fiood_core.errors import PluginError
+    from fiood_core.request import Request
     from fiood_core.spec import parse
     from fiood_core.testing import CHECKS
     from fiood_core.testing.outcome import ConformanceFailure
 
-    spec = parse(name)
-    kind = kind or _kind_of(spec.name)
+    kind = kind or _kind_of(parse(name).name)
+    asked = Request.parse(kind, name)
     try:
-        report = CHECKS[kind](spec.name, parameters=spec.parameters)
+        report = CHECKS[kind](asked.name, parameters=asked.parameters)
     except ConformanceFailure as failure:
         report = failure.report
-    except PluginError as error:
-        raise click.ClickException(str(error)) from error
     click.echo(f"{kind} {name}")
     for outcome in report.outcomes:
         status = click.style(f"{outcome.status:8}", fg=COLOURS[outcome.status])
@@ -45,7 +43,9 @@ def _kind_of(name: str) -> str:
     from fiood_core import registry
     from fiood_core.errors import PluginError
 
-    if name.startswith(("./", "../", "/")) or ":" in name:
+    if name.partition(":")[0] in registry.names("dataset") and ":" in name:
+        found, reason = ["dataset"], ""
+    elif name.startswith(("./", "../", "/")) or ":" in name:
         found, reason = [], ""
         for kind in KINDS:
             try:

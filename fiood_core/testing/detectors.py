@@ -13,6 +13,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from fiood_core.backbone import state_digest
 from fiood_core.detector import Detector, Paper
 from fiood_core.errors import ConformanceError, FioodError, InputError, StatisticError
 from fiood_core.features import FeatureSet
@@ -231,9 +232,14 @@ def parameters_take_effect(subject: Subject) -> None:
         if name == "precision" or name in subject.cls.inert:
             continue
         published = [preset[name] for preset in subject.cls.presets.values() if name in preset]
-        tried = _other_values(hints[name], value, published)
-        if tried and not any(_changes_a_score(subject, name, other, base) for other in tried):
-            silent.append(f"{name!r} (tried {', '.join(map(repr, tried))})")
+        tried = []
+        for other in _other_values(hints[name], value, published):
+            changes = _changes_a_score(subject, name, other, base)
+            if changes:
+                break
+            tried += [] if changes is None else [other]
+        else:
+            silent += [f"{name!r} (tried {', '.join(map(repr, tried))})"] if tried else []
     require(
         not silent,
         f"no score changes with {' or '.join(silent)}; use the parameter, remove it, or say in the class attribute "
@@ -241,21 +247,23 @@ def parameters_take_effect(subject: Subject) -> None:
     )
 
 
-def _changes_a_score(subject: Subject, name: str, value: Any, base: list[np.ndarray]) -> bool:
+def _changes_a_score(subject: Subject, name: str, value: Any, base: list[np.ndarray]) -> bool | None:
+    """Whether another value changes a score on some problem; None where it is refused on all of them."""
     try:
         changed = subject.make(**{name: value})
         problems = subject.problems(detector=changed)
     except FioodError:
-        return False
-    return any(_scores_differ(changed, p, before) for p, before in zip(problems, base, strict=True))
+        return None
+    found = [_scores_differ(changed, p, before) for p, before in zip(problems, base, strict=True)]
+    return None if all(f is None for f in found) else any(found)
 
 
-def _scores_differ(detector: Detector, problem: Toy, before: np.ndarray) -> bool:
+def _scores_differ(detector: Detector, problem: Toy, before: np.ndarray) -> bool | None:
     try:
         detector.fit(problem.train)
         after = np.concatenate([detector.score(problem.inside), detector.score(problem.far)])
     except FioodError:  # a value that small data cannot support shows nothing
-        return False
+        return None
     return _difference(after, before, before) > EXACT
 
 
@@ -322,6 +330,7 @@ def needs_are_true(subject: Subject) -> None:
         declared = FeatureSet(
             features=whole.features if "features" in needs else None,
             logits=whole.logits if "logits" in needs else None,
+            head=whole.head if "head" in needs else None,
             columns={c.key: whole.columns[c.key] for c in detector.columns},
             negatives=whole.negatives if "negatives" in needs else None,
         )
@@ -360,7 +369,7 @@ def eval_mode(subject: Subject) -> None:
     if not columns:
         raise Skipped("the detector computes nothing from pictures")
     backbone, batch = networks.backbone_for(columns), networks.images(8)
-    weights, pictures = backbone.weights_digest, batch.clone()
+    weights, pictures = state_digest(backbone.module), batch.clone()
     first = networks.compute_columns(backbone, batch, columns)
     modules = dict(backbone.module.named_modules())
     require(
@@ -371,7 +380,7 @@ def eval_mode(subject: Subject) -> None:
         not any(m._forward_hooks or m._forward_pre_hooks for m in modules.values()),
         "a column left a hook on the model; remove it when the context of watch ends",
     )
-    require(backbone.weights_digest == weights, "a column changed the model's weights or buffers")
+    require(state_digest(backbone.module) == weights, "a column changed the model's weights or buffers")
     require(torch.equal(batch, pictures), "a column wrote to the images it was given; work on a copy")
     require(
         all(p.grad is None for p in backbone.module.parameters()),

@@ -82,7 +82,7 @@ def features_toy(signed: bool, seed: int = 0) -> Toy:
     train = draw(own[train_labels])
     means = np.stack([train[train_labels == c].mean(axis=0) for c in range(CLASSES)])
     head = nearest_mean_head(means, scale=1.5)
-    far = draw(np.tile(_far_profile(own), (TEST_ROWS, 1)))
+    far = draw(np.tile(_far_profile(), (TEST_ROWS, 1)))
     return Toy(
         "signed features" if signed else "post-ReLU features",
         _with_logits(train, head, train_labels),
@@ -95,7 +95,7 @@ def text_toy(seed: int = 0) -> Toy:
     """Unit image embeddings, text embeddings over τ as the head, and negative labels near the far set."""
     rng = np.random.default_rng(seed)
     own, temperature = _class_profiles(rng), 0.05
-    far = _far_profile(own)
+    far = _far_profile()
 
     def draw(means: np.ndarray) -> np.ndarray:
         return _unit(means + 0.5 * rng.standard_normal(means.shape)).astype(np.float32)
@@ -143,9 +143,10 @@ def _class_profiles(rng: np.random.Generator) -> np.ndarray:
     return profiles
 
 
-def _far_profile(own: np.ndarray) -> np.ndarray:
-    profile = np.full(DIM, 0.2)
-    profile[2 * CLASSES :] = 1.2
+def _far_profile() -> np.ndarray:
+    """Mean activation (32,) of far rows: a few dimensions that no class uses, and less of everything else."""
+    profile = np.full(DIM, 0.1)
+    profile[2 * CLASSES : 2 * CLASSES + 4] = 2.0
     return profile
 
 
