@@ -94,7 +94,8 @@ class Benchmark(ABC):
     def rows(self, id_scores: Pool, pools: Mapping[str, Pool]) -> Iterator[Row]:
         """The rows of one detector's table.
 
-        A benchmark may choose its OOD sets from the scores.  By default: each OOD set pooled, and each of its subsets.
+        A benchmark may choose its OOD sets from the scores.  By default: each OOD set pooled, and each of its subsets
+        that has pictures.
         """
         from fiood_core.metrics import evaluate
 
@@ -102,7 +103,8 @@ class Benchmark(ABC):
             group = self.ood[name].group if name in self.ood else "ood"
             yield Row(name, "all", evaluate(id_scores.scores, pool.scores), group=group)
             for subset, rows in pool.view.subsets.items():
-                yield Row(name, subset, evaluate(id_scores.scores, pool.scores[list(rows)]), group=group)
+                if len(rows):  # all its pictures may have been skipped, which the run counts and shows
+                    yield Row(name, subset, evaluate(id_scores.scores, pool.scores[list(rows)]), group=group)
 
 
 @dataclass

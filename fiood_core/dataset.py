@@ -89,6 +89,12 @@ class View:
         for what, values in (("targets", self.targets), ("concepts", self.concepts)):
             if values is not None and len(values) != len(self.ids):
                 raise DataError(f"view of {self.source!r} has {len(self.ids)} ids but {len(values)} {what}")
+        for name, target in zip(self.ids, self.targets or (), strict=False):
+            if target and min(target) < 0:
+                raise DataError(f"view of {self.source!r}: {name!r} has the class {min(target)}; no class is ()")
+        for subset, rows in self.subsets.items():
+            if len(rows) and not 0 <= min(rows) <= max(rows) < len(self.ids):
+                raise DataError(f"view of {self.source!r}: subset {subset!r} has rows outside 0 to {len(self.ids) - 1}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -109,12 +115,12 @@ class View:
         """SHA-256 over ids, targets, concepts and subsets, in order: what a result is keyed by."""
         sha = hashlib.sha256(b"fiood view 1\n")
         for row, name in enumerate(self.ids):
-            target = "" if self.targets is None else ",".join(map(str, self.targets[row]))
+            target = () if self.targets is None else tuple(map(int, self.targets[row]))
             concept = None if self.concepts is None else self.concepts[row]
-            label = "" if concept is None else f"{concept.wnid or ''}:{concept.name}"
-            sha.update(f"{name}\t{target}\t{label}\n".encode())
+            label = None if concept is None else (concept.name, concept.wnid)
+            sha.update(f"{(name, target, label)!a}\n".encode())
         for name in sorted(self.subsets):
-            sha.update(f"{name}\t{','.join(map(str, self.subsets[name]))}\n".encode())
+            sha.update(f"{(name, list(map(int, self.subsets[name])))!a}\n".encode())
         return sha.hexdigest()
 
 
