@@ -395,9 +395,10 @@ class Masks(Good):
     form: tuple = ()
     presets = {"large": {"form": ("layer4",)}}
 
-    def validate(self):
+    def learn(self, stats, head):
         if self.form:
-            raise ParameterError("this network has no such layer")
+            raise InputError("this network has no such layer")
+        super().learn(stats, head)
 
 
 def test_a_parameter_whose_other_values_are_all_refused_is_no_fault():

@@ -50,7 +50,10 @@ def check_detector(target: Any, parameters: Mapping[str, Any] | None = None) -> 
         One or more checks failed; the message has a line for each.
     """
     name, make = resolve("detector", target)
-    instance = target if isinstance(target, Detector) else make(**{**getattr(make, "toy", {}), **(parameters or {})})
+    instance = make(**(parameters or {}))
+    if not isinstance(target, Detector):
+        given = {**type(instance).toy, **(parameters or {})}
+        instance = type(instance)(**{**instance.parameters, **given})
     return run_checks(name, Subject(instance), CHECKS)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from fiood_core.errors import ConformanceError, FioodError
-from fiood_core.registry import load
+from fiood_core.registry import create
 
 S = TypeVar("S")
 
@@ -122,8 +123,9 @@ def resolve(kind: str, target: Any) -> tuple[str, Callable[..., Any]]:
     base: type = getattr(import_module(f"fiood_core.{kind}"), kind.capitalize())
     if isinstance(target, base):
         return type(target).__name__, lambda: target
-    name = target if isinstance(target, str) else getattr(target, "__name__", repr(target))
-    maker = load(kind, target) if isinstance(target, str) else target
-    if not callable(maker) or (isinstance(maker, type) and not issubclass(maker, base)):
+    if isinstance(target, str):
+        return target, partial(create, kind, target)
+    name = getattr(target, "__name__", repr(target))
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, base)):
         raise ConformanceError(f"{name} is no {kind}: derive its class from fiood_core.{kind.capitalize()}")
-    return name, maker
+    return name, target
