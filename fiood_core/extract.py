@@ -90,7 +90,8 @@ class Extracted:
     Attributes
     ----------
     features : FeatureSet
-        Memory-mapped; with head, ids and columns, and labels where every picture has exactly one target.
+        Memory-mapped; with head, ids and columns, and labels where every picture has exactly one target: the rows of
+        the head that stand for them (of 998 names for 1000 classes, two stand for two each).
     view : View
         In the same order; pictures that were left out are taken out.
     skipped : tuple of (id, reason)
@@ -301,7 +302,7 @@ class _Job:
         features = FeatureSet(
             features=rows["features"],
             logits=rows.get("logits"),
-            labels=_labels(view),
+            labels=_labels(view, head),
             head=head,
             columns={column.key: rows[key] for key, column in self.columns.items()},
             ids=view.ids,
@@ -624,10 +625,20 @@ def _exact_arithmetic() -> Iterator[None]:
         cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before[1:]
 
 
-def _labels(view: View) -> np.ndarray | None:
+def _labels(view: View, head: Head) -> np.ndarray | None:
+    """For each picture the row of the head that stands for its class; None unless each has exactly one class."""
     if view.targets is None or any(len(target) != 1 for target in view.targets):
         return None
-    return np.array([target[0] for target in view.targets], dtype=np.int64)
+    classes = [target[0] for target in view.targets]
+    if head.classes is not None:
+        row_of = {number: row for row, numbers in enumerate(head.classes) for number in numbers}
+        unknown = sorted(set(classes) - set(row_of))
+        if unknown:
+            raise InputError(
+                f"no row of the head stands for class {unknown[0]} of {view.source}; its classes have others"
+            )
+        classes = [row_of[number] for number in classes]
+    return np.array(classes, dtype=np.int64)
 
 
 def _ignore(name: str, **data: Any) -> None:

@@ -95,21 +95,25 @@ class Sealed:
         import torch
 
         entry = self.entries[name]
+        shape = entry.shape
+        if shape:
+            start, stop, _ = slice(start, stop).indices(shape[0])
+            shape = (max(stop - start, 0), *shape[1:])
         dtype = getattr(torch, entry.dtype)
-        if not entry.shape:
-            return self._bytes(entry.start, entry.stop).view(dtype).reshape(())
-        start, stop, _ = slice(start, stop).indices(entry.shape[0])
-        row = math.prod(entry.shape[1:]) * DTYPES[entry.dtype][1]
-        flat = self._bytes(entry.start + start * row, entry.start + stop * row)
-        return flat.view(dtype).reshape(stop - start, *entry.shape[1:])
+        raw = self.raw(name, start, stop)
+        return torch.from_numpy(raw).view(dtype).reshape(shape) if len(raw) else torch.empty(shape, dtype=dtype)
 
-    def _bytes(self, start: int, stop: int) -> Tensor:
-        import torch
-
-        if start == stop:
-            return torch.empty(0, dtype=torch.uint8)
-        mapped = np.memmap(self.path, np.uint8, mode="c", offset=self.data_start + start, shape=(stop - start,))
-        return torch.from_numpy(mapped)
+    def raw(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """The bytes of rows ``start`` to ``stop`` of a tensor, mapped likewise."""
+        entry = self.entries[name]
+        first, last = entry.start, entry.stop
+        if entry.shape:
+            row = math.prod(entry.shape[1:]) * DTYPES[entry.dtype][1]
+            start, stop, _ = slice(start, stop).indices(entry.shape[0])
+            first, last = entry.start + start * row, entry.start + max(start, stop) * row
+        if first == last:
+            return np.empty(0, dtype=np.uint8)
+        return np.memmap(self.path, np.uint8, mode="c", offset=self.data_start + first, shape=(last - first,))
 
 
 def write(root: Path, place: str, tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> str:
@@ -231,11 +235,9 @@ def sweep(folder: Path, *, locked: bool = False) -> None:
     A file goes if its process no longer runs on this host or it is a day old; under a lock that every writer of the
     folder takes (``locked``), all go.
     """
-    try:
-        found = [entry for entry in os.scandir(folder) if entry.name.endswith(".tmp")]
-    except FileNotFoundError:
+    if not folder.is_dir():
         return
-    for entry in found:
+    for entry in list(os.scandir(folder)):
         match = _TEMPORARY.fullmatch(entry.name)
         with contextlib.suppress(FileNotFoundError):
             if match and (locked or _abandoned(match["host"], int(match["pid"]), entry.stat().st_mtime)):

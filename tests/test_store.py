@@ -520,6 +520,11 @@ def test_list_shows_backbone_source_pictures_columns_and_state(filled: Path) -> 
     assert "2 segments" in output
 
 
+def test_another_store_can_be_looked_at(filled: Path, tmp_path: Path) -> None:
+    assert "0 segments" in CliRunner().invoke(command, ["--store", str(tmp_path / "other"), "list"]).output
+    assert "2 segments" in CliRunner().invoke(command, ["--store", str(filled), "list"]).output
+
+
 def test_remove_takes_a_key_or_all_that_is_incomplete_and_asks(filled: Path) -> None:
     run = CliRunner().invoke
     assert run(command, ["remove"]).exit_code == 2
@@ -558,9 +563,12 @@ def test_list_and_verify_survive_damage_everywhere(filled: Path) -> None:
     assert CliRunner().invoke(command, ["verify"]).exit_code == 0
 
 
-def test_the_command_imports_no_torch() -> None:
+def test_the_command_imports_no_torch(filled: Path) -> None:
     code = (
-        "import sys; from click.testing import CliRunner; from fiood_core.cli.store import command; "
-        "assert CliRunner().invoke(command, ['list']).exit_code == 0; assert 'torch' not in sys.modules"
+        "import sys; from click.testing import CliRunner; from fiood_core.cli.store import command\n"
+        "for words in (['list'], ['verify'], ['remove', '--incomplete', '--yes']):\n"
+        "    result = CliRunner().invoke(command, words)\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

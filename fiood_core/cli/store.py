@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from fiood_core.inventory import Entry
+    from fiood_core.store import FeatureStore
 
 HEADINGS = ("KEY", "BACKBONE", "ITS KEY", "SOURCE", "PICTURES", "COLUMNS", "SIZE", "STATE")
 
 
 @click.group()
-def command() -> None:
-    """List, verify and remove features, columns and statistics that earlier runs stored.
+@click.option("--store", type=click.Path(path_type=Path), metavar="DIR", help="Feature store; default: in FIOOD_HOME.")
+@click.pass_context
+def command(context: click.Context, store: Path | None) -> None:
+    """List, verify and remove features, columns and statistics that earlier runs stored."""
+    from fiood_core.store import FeatureStore
 
-    The store lies in the folder `store` under $FIOOD_HOME, by default the user's cache folder.
-    """
+    context.obj = FeatureStore(store)
 
 
 @command.command("list")
-def list_entries() -> None:
+@click.pass_obj
+def list_entries(store: FeatureStore) -> None:
     """List every segment: which backbone, which pictures, which columns, how large, and whether it is complete."""
     from fiood_core.inventory import entries
-    from fiood_core.store import FeatureStore
 
-    store = FeatureStore()
     found = entries(store)
     if found:
         click.echo(_table([HEADINGS, *map(_row, found)]))
@@ -36,12 +39,11 @@ def list_entries() -> None:
 
 
 @command.command()
-def verify() -> None:
+@click.pass_obj
+def verify(store: FeatureStore) -> None:
     """Read every byte and compare it with its digest; the exit status is 1 if anything is damaged."""
     from fiood_core.inventory import damage
-    from fiood_core.store import FeatureStore
 
-    store = FeatureStore()
     found = 0
     for damaged in damage(store):
         found += 1
@@ -56,14 +58,13 @@ def verify() -> None:
 @click.option("--incomplete", is_flag=True, help="Remove segments that were interrupted.")
 @click.option("--damaged", is_flag=True, help="Remove damaged files only; the next run makes just them again.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(keys: tuple[str, ...], incomplete: bool, damaged: bool, yes: bool) -> None:
+@click.pass_obj
+def remove(store: FeatureStore, keys: tuple[str, ...], incomplete: bool, damaged: bool, yes: bool) -> None:
     """Remove segments by the beginning of their key, or of their backbone's key for all of its segments."""
     from fiood_core import inventory
-    from fiood_core.store import FeatureStore
 
     if bool(keys) + incomplete + damaged != 1:
         raise click.UsageError("give keys (see `fiood store list`), or --incomplete, or --damaged")
-    store = FeatureStore()
     if damaged:
         broken = list(inventory.damage(store))
         click.echo("\n".join(found.place for found in broken) or "nothing is damaged")
