@@ -49,7 +49,10 @@ class Info:
 
 @dataclass(frozen=True)
 class Concept:
-    """What an OOD picture shows: a name, and its WordNet id where there is one."""
+    """What an OOD picture shows: a name, and its WordNet id where there is one.
+
+    The name is empty where the id alone is known; WordNet has the words then.
+    """
 
     name: str
     wnid: str | None = None
@@ -127,12 +130,20 @@ class View:
 class Dataset(ABC):
     """A set of pictures with stable ids.
 
+    Attributes
+    ----------
+    info : Info
+    class_names, class_wnids : sequence of str or None
+        Name, or WordNet id, of each class that the views' targets count; what a zero-shot classifier is made from.
+
     ``view`` may need files; ``info`` never does.  ``root`` is where the pictures lie, by default a folder of the
     dataset's name under the data home.
     """
 
     api_version: ClassVar[int] = API_VERSION
     info: Info
+    class_names: Sequence[str] | None = None
+    class_wnids: Sequence[str] | None = None
 
     @abstractmethod
     def view(self) -> View:

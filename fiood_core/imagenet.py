@@ -6,7 +6,7 @@ Folder order, the ILSVRC development kit's ids and file names are other orders; 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,8 @@ WNID = re.compile(r"n\d{8}")
 """A noun's WordNet 3.0 id."""
 
 VAL_ID = re.compile(r"ILSVRC2012_val_\d{8}")
+
+VAL_IMAGES = 50_000
 
 KNOWN = (65, 970, 230, 809, 516, 57, 334, 415, 674, 332)
 """Classes of the first ten validation pictures, in sorted order: what a label list is recognised by."""
@@ -51,6 +53,19 @@ def val_name(text: str) -> str:
 def val_ids(path: Path) -> set[str]:
     """File names of the validation pictures that a text file names, one a line; other lines are ignored."""
     return {val_name(line) for line in path.read_text("utf-8").splitlines() if VAL_ID.search(line)}
+
+
+def require_val_names(names: Sequence[str], what: str) -> None:
+    """Raise unless names are those of the 50,000 validation pictures, once each.
+
+    Raises
+    ------
+    DataError
+    """
+    expected = {f"ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, VAL_IMAGES + 1)}
+    if set(names) != expected or len(names) != VAL_IMAGES:
+        odd = sorted(set(names) ^ expected)[:3] or "one of them twice"
+        raise DataError(f"{what} does not name the {VAL_IMAGES:,} validation pictures once each: {odd}")
 
 
 def sorted_labels(rows: Iterable[tuple[str, str]], what: str) -> dict[str, int]:

@@ -7,10 +7,9 @@ altered or misplaced is reported all at once.
 
 from __future__ import annotations
 
-import csv
+import hashlib
 import json
 import os
-import shutil
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,16 +18,18 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fiood_core import settings
-from fiood_core.archive import Remote, fetch, file_digest, unpack
-from fiood_core.dataset import Concept, Dataset, View
+from fiood_core.dataset import Concept, View
+from fiood_core.download import Progress, file_digest
 from fiood_core.errors import DataError
+from fiood_core.locate import Located, Wanted, locate, scan, walk
+from fiood_core.shelved import ShelvedDataset, some
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SHOWN = 10
-"""How many names of one kind a message lists."""
+
+PROBES = 20
+"""Classes by which the folder of class folders is found."""
 
 
 @dataclass(frozen=True)
@@ -55,43 +56,21 @@ class Entry:
     digest: str | None = None
 
 
-class ListedDataset(Dataset):
+class ListedDataset(ShelvedDataset):
     """A dataset whose pictures a list names.
 
-    A plugin gives ``name``, ``info``, the list files, the archives, and :meth:`entries`, which parses the lists.
-
-    Parameters
-    ----------
-    root : path, optional
-        A copy that the user has; by default the data home's folder of the dataset's name.
-    lists : path, optional
-        Folder that holds the list files; by default ``lists`` in the data home's folder.
+    A plugin gives ``name``, ``source``, ``info``, the list files, the archive, and :meth:`entries`, which parses the
+    lists.
 
     Attributes
     ----------
-    source : str
-        What the feature store knows the pictures by; equal for datasets that are views of one archive.
-    shelf : str
-        Folder of the data home in which lists and pictures lie; equal for datasets that share an archive.  The name
-        where empty.
-    list_files, archives : tuple of Remote
-    folder : str
-        Sub-folder of the archive in which the pictures lie, for :meth:`verify`'s search for extra files; ``""`` if
-        other sets share the archive, so that nothing counts as extra.
+    folder : str or None
+        Folder of the archive in which the pictures lie, ``""`` for the whole of it: files in it that no entry names are
+        extra.  None where other sets share it, so that nothing counts as extra.
     """
 
-    name: ClassVar[str]
-    source: ClassVar[str]
-    shelf: ClassVar[str] = ""
-    list_files: ClassVar[tuple[Remote, ...]] = ()
-    archives: ClassVar[tuple[Remote, ...]] = ()
-    folder: ClassVar[str] = ""
-
-    def __init__(self, root: str | Path | None = None, lists: str | Path | None = None) -> None:
-        self._home = settings.home() / "datasets" / (self.shelf or self.name)
-        self.root = Path(root).expanduser() if root is not None else self._home / "pictures"
-        self.lists = Path(lists).expanduser() if lists is not None else self._home / "lists"
-        self._manifest: tuple[Entry, ...] | None = None
+    folder: ClassVar[str | None] = ""
+    _manifest: tuple[Entry, ...] | None = None
 
     # -- what a plugin writes ------------------------------------------------------------------------------------
 
@@ -111,14 +90,9 @@ class ListedDataset(Dataset):
 
     # -- what the base class gives -------------------------------------------------------------------------------
 
-    @property
-    def canonical(self) -> bool:
-        """Whether the list is the set's own, not a stand-in's."""
-        return self._manifest is None
-
     @cached_property
     def listed(self) -> tuple[Entry, ...]:
-        """The entries, with count and uniqueness checked.
+        """The entries, with their number checked.
 
         Raises
         ------
@@ -127,7 +101,7 @@ class ListedDataset(Dataset):
         """
         if self._manifest is not None:
             return self._manifest
-        entries = tuple(self.entries(self._list_paths()))
+        entries = tuple(self.entries(self.list_paths()))
         expected = self.info.expected_count
         if expected is not None and len(entries) != expected:
             raise DataError(f"{self.name}: the lists give {len(entries)} pictures, the set has {expected}")
@@ -155,216 +129,148 @@ class ListedDataset(Dataset):
 
     def open(self, image_id: str) -> Path:
         try:
-            return self._located[image_id]
+            return self.root / self._located.places[image_id]
         except KeyError:
-            raise DataError(f"{self.name} has no picture {image_id!r} at {self.root}; run fiood data verify") from None
+            raise DataError(
+                f"{self.name} has no picture {image_id!r} at {self.root}; run fiood data verify {self.name}"
+            ) from None
 
     def missing(self) -> Sequence[str]:
         try:
             entries = self.listed
         except DataError as error:
-            return [str(error)]
+            absent = str(error).splitlines()
+            if not self.root.exists() and self.list_files and not any(str(self.root) in line for line in absent):
+                absent.append(self._no_pictures)
+            return absent
         if not self.root.exists():
-            return [f"{self.name}: no pictures at {self.root}; {self._how_to_get()}"]
-        gone = [e.id for e in entries if e.id not in self._located]
-        if not gone:
-            return []
-        return [
-            f"{self.name}: {len(gone)} of {len(entries)} pictures are not under {self.root}: {_some(gone)}; "
-            f"{self._how_to_get()}"
-        ]
+            return [self._no_pictures]
+        located = self._located
+        gone = [e.id for e in entries if e.id not in located.places and e.id not in located.ambiguous]
+        absent = []
+        if gone:
+            absent.append(
+                f"{self.name}: {len(gone)} of {len(entries)} pictures are not under {self.root}: {some(gone)}; "
+                f"{self.how_to_get}"
+            )
+        if located.ambiguous:
+            first, places = next(iter(located.ambiguous.items()))
+            absent.append(
+                f"{self.name}: several files under {self.root} could be {len(located.ambiguous)} of its pictures, for "
+                f"one {first}: {some(places)}; give the folder of one copy as root="
+            )
+        return absent
 
-    def verify(self) -> Sequence[str]:
+    def verify(self, progress: Progress | None = None) -> Sequence[str]:
         try:
             entries = self.listed
         except DataError as error:
-            return [str(error)]
+            return str(error).splitlines()
         if not self.root.exists():
             return self.missing()
-        report = [f"missing: {e.id}" for e in entries if e.id not in self._located]
-        known = self._recorded()
-        for entry in entries:
-            place = self._located.get(entry.id)
+        located = self._located
+        known = self._accepted
+        report = []
+        for done, entry in enumerate(entries, 1):
+            place = located.places.get(entry.id)
             if place is None:
+                several = located.ambiguous.get(entry.id)
+                report.append(f"ambiguous: {entry.id} could be {some(several)}" if several else f"missing: {entry.id}")
                 continue
-            digest = entry.digest or known.get(entry.id)
-            if place.stat().st_size == 0:
-                report.append(f"empty: {entry.id} at {place}")
-            elif digest is not None and file_digest(place, digest.partition(":")[0]) != digest:
-                report.append(f"altered: {entry.id} at {place}")
-            elif not self._in_place(entry.id, place):
-                report.append(f"misplaced: {entry.id} lies at {place.relative_to(self.root)}")
+            report += _findings(entry, self.root / place, place, known, entry.id in located.misplaced)
+            if progress is not None and done % 100 == 0:
+                progress("pictures checked", done, len(entries))
         return report + [f"extra: {path}" for path in self._extra()]
 
-    def prepare(self, *, offline: bool = False, adopt: str | Path | None = None) -> None:
-        """Fetch lists and archives, check, extract and put in place; or adopt a copy by a symbolic link.
+    def with_manifest(self, manifest: Mapping[str, object]) -> Self:
+        """A stand-in for tests: the pictures that ``manifest["entries"]`` lists; its view is not canonical.
+
+        Its files lie apart from the canonical set's, and its features are stored under another source.
+
+        Parameters
+        ----------
+        manifest : mapping
+            ``entries`` is a list of mappings with ``id`` and, as far as known, ``targets``, ``wnid`` and ``name``,
+            ``subsets`` and ``sha256``.  ``archive``, a mapping with the fields of :class:`~fiood_core.download.Remote`
+            (``name``, ``urls``, ``kind``, ``digest``, …), replaces the archive.
 
         Raises
         ------
         DataError
-            Something could not be had or is not what it should be; what was fetched and holds is kept.
+            The manifest has no entries, or one that is no relative path.
         """
-        for remote in self.list_files:
-            if self._manifest is None:
-                fetch(remote, self.lists, offline=offline)
-        if adopt is not None:
-            self._adopt(Path(adopt).expanduser().resolve())
-        elif not self.root.exists():
-            self._fetch_pictures(offline)
-        problems = self.verify()
-        bad = [p for p in problems if not p.startswith(("extra:", "misplaced:"))]
-        if bad:
-            raise DataError(f"{self.name} at {self.root} is not complete:\n  " + "\n  ".join(bad[:50]))
-        self._record()
-
-    def with_manifest(self, manifest: Mapping[str, object]) -> Self:
-        """A stand-in with the pictures that ``manifest["entries"]`` lists; its view is not canonical.
-
-        Each entry is a mapping with ``id`` and, as far as known, ``targets``, ``wnid`` and ``name``, ``subsets`` and
-        ``sha256``.  ``manifest["archives"]`` may replace the archives: mappings with ``name``, ``urls``, ``kind`` and
-        ``digest``.
-        """
-        other = type(self)(self.root, self.lists)
         entries = manifest.get("entries")
         if not isinstance(entries, Sequence) or not entries:
             raise DataError(f"{self.name}: a manifest needs a non-empty list of entries")
-        other._manifest = tuple(_entry(dict(e)) for e in entries)
-        archives = manifest.get("archives")
-        if isinstance(archives, Sequence):
-            other.archives = tuple(Remote(**{**a, "urls": tuple(a["urls"])}) for a in archives)  # type: ignore[misc]
+        listed = tuple(_entry(each) for each in entries)
+        other = self.stand_in(manifest)
+        other._manifest = listed
         return other
 
     # -- pictures ------------------------------------------------------------------------------------------------
 
+    @property
+    def _no_pictures(self) -> str:
+        return f"{self.name}: no pictures at {self.root}; {self.how_to_get}"
+
     @cached_property
-    def _located(self) -> dict[str, Path]:
-        """Where each listed picture lies; a picture that is not there has no key."""
-        if not self.root.is_dir():
-            return {}
-        files = self._files
-        by_name: dict[str, list[str]] = defaultdict(list)
-        for path in files:
-            by_name[_plain(path.rpartition("/")[2])].append(path)
-        found: dict[str, Path] = {}
-        lost: list[Entry] = []
+    def _located(self) -> Located:
+        known = self._accepted
+        wanted = []
         for entry in self.listed:
-            place = _best_match((entry.id, *self.aliases(entry.id)), files, by_name)
-            if place is None:
-                lost.append(entry)
-            else:
-                found[entry.id] = self.root / place
-        found.update(self._by_content([e for e in lost if e.digest], set(found.values())))
-        return found
+            digest, size = known.get(entry.id, (entry.digest, None))
+            wanted.append(Wanted(entry.id, self._names(entry.id), entry.digest or digest, size))
+        return locate(self.root, wanted)
 
-    @cached_property
-    def _files(self) -> frozenset[str]:
-        """Relative paths of all files under the root, hidden ones aside."""
-        paths = []
-        for folder, folders, names in os.walk(self.root, followlinks=True):
-            folders[:] = [f for f in folders if not f.startswith(".")]
-            base = Path(folder).relative_to(self.root)
-            paths += [(base / name).as_posix() for name in names if not name.startswith(".")]
-        return frozenset(paths)
-
-    def _by_content(self, lost: Sequence[Entry], taken: set[Path]) -> dict[str, Path]:
-        if not lost:
-            return {}
-        free = [self.root / p for p in sorted(self._files) if self.root / p not in taken]
-        content = {file_digest(path): path for path in free}
-        return {e.id: content[e.digest] for e in lost if e.digest in content}
-
-    def _in_place(self, image_id: str, place: Path) -> bool:
-        tail = _plain(place.relative_to(self.root).as_posix())
-        return any(tail.endswith(_plain(name)) for name in (image_id, *self.aliases(image_id)))
+    def _names(self, image_id: str) -> tuple[str, ...]:
+        """Where copies keep a picture, also below a root that is its top folder itself."""
+        names = (image_id, *self.aliases(image_id))
+        top = f"{self._root_name}/"
+        return (*names, *(name.removeprefix(top) for name in names if name.startswith(top)))
 
     def _extra(self) -> list[str]:
-        if not self.folder:
+        if self.folder is None:
             return []
-        used = {path.relative_to(self.root).as_posix() for path in self._located.values()}
-        inside = (p for p in self._files if p.startswith(f"{self.folder}/") or f"/{self.folder}/" in p)
-        return sorted(p for p in inside if p not in used)
+        used = set(self._located.places.values())
+        inside = f"/{self.folder}/" if self.folder else "/"
+        return [p for p in walk(self.root) if inside in f"/{self._root_name}/{p}" and p not in used]
 
-    # -- files that come from elsewhere --------------------------------------------------------------------------
-
-    def _list_paths(self) -> dict[str, Path]:
-        paths = {}
-        problems = []
-        for remote in self.list_files:
-            path = self.lists / remote.name
-            if not path.is_file():
-                where = f"get it from {remote.urls[0]}" if remote.urls else remote.instructions
-                problems.append(
-                    f"{self.name}: its list {remote.name} is not at {path}; "
-                    f"run fiood data prepare {self.name}, or {where}"
-                )
-            elif remote.digest and file_digest(path, remote.digest.partition(":")[0]) != remote.digest:
-                problems.append(
-                    f"{self.name}: {path} is altered: it does not have the digest {remote.digest}; "
-                    f"remove it and run fiood data prepare {self.name}"
-                )
-            paths[remote.name] = path
-        if problems:
-            raise DataError("\n".join(problems))
-        return paths
-
-    def _how_to_get(self) -> str:
-        bound = [a for a in self.archives if not a.urls]
-        if bound:
-            return " ".join(a.instructions for a in bound) + f" Then run fiood data prepare {self.name} --adopt FOLDER"
-        return (
-            f"run fiood data prepare {self.name}, or fiood data prepare {self.name} --adopt FOLDER for a copy you have"
-        )
-
-    def _fetch_pictures(self, offline: bool) -> None:
-        if not self.archives:
-            raise DataError(f"{self.name}: no archive can be fetched; {self._how_to_get()}")
-        downloads = self._home / "downloads"
-        fetched = [(fetch(remote, downloads, offline=offline), remote.nested) for remote in self.archives]
-        if len(fetched) == 1:
-            unpack(fetched[0][0], self.root, nested=fetched[0][1])
-            return
-        staging = self.root.with_name(f".{self.root.name}.parts")
-        shutil.rmtree(staging, ignore_errors=True)
-        for path, nested in fetched:
-            unpack(path, staging / path.name.partition(".")[0], nested=nested)
-        os.replace(staging, self.root)
-
-    def _adopt(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise DataError(f"{self.name}: there is no folder {folder} to adopt")
-        trial = type(self)(folder, self.lists)
-        trial._manifest, trial.archives = self._manifest, self.archives  # type: ignore[misc]
-        problems = [p for p in trial.verify() if not p.startswith(("extra:", "misplaced:"))]
-        if problems:
-            raise DataError(f"{self.name}: {folder} is not a complete copy:\n  " + "\n  ".join(problems[:50]))
-        if self.root.is_symlink():
-            self.root.unlink()
-        elif self.root.exists():
-            raise DataError(f"{self.name}: {self.root} exists already; remove it to adopt {folder}")
-        self.root.parent.mkdir(parents=True, exist_ok=True)
-        self.root.symlink_to(folder, target_is_directory=True)
-        self.__dict__.pop("_located", None)
-        self.__dict__.pop("_files", None)
+    @cached_property
+    def _root_name(self) -> str:
+        return self.root.resolve().name
 
     # -- what the files were when they were accepted -------------------------------------------------------------
 
     @property
-    def _record_path(self) -> Path:
-        return self._home / f"accepted-{self.name}.json"
+    def _record(self) -> Path:
+        """Where the digests of accepted pictures are kept, for each root by itself."""
+        of_root = hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:12]
+        return self._home / "accepted" / f"{self.name}-{of_root}.json"
 
-    def _record(self) -> None:
-        digests = {e.id: file_digest(self._located[e.id]) for e in self.listed}
-        scratch = self._record_path.with_suffix(".tmp")
-        scratch.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps({"root": str(self.root.resolve()), "digests": digests}, indent=0))
-        os.replace(scratch, self._record_path)
+    def accept(self, progress: Progress | None = None) -> None:
+        """Keep the digest and size of each picture, by which :meth:`verify` knows an altered or moved one."""
+        known = self._accepted
+        if known.keys() >= {entry.id for entry in self.listed}:
+            return
+        digests = {}
+        for done, entry in enumerate(self.listed, 1):
+            path = self.open(entry.id)
+            digests[entry.id] = known.get(entry.id) or (file_digest(path), path.stat().st_size)
+            if progress is not None and done % 100 == 0:
+                progress("digests taken", done, len(self.listed))
+        self._record.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._record.with_suffix(".tmp")
+        scratch.write_text(json.dumps(digests, indent=0), encoding="utf-8")
+        os.replace(scratch, self._record)
+        self.__dict__.pop("_accepted", None)
 
-    def _recorded(self) -> Mapping[str, str]:
-        if not self._record_path.is_file():
+    @cached_property
+    def _accepted(self) -> Mapping[str, tuple[str, int]]:
+        try:
+            record = json.loads(self._record.read_text(encoding="utf-8"))
+            return {image_id: (str(digest), int(size)) for image_id, (digest, size) in record.items()}
+        except (OSError, ValueError, TypeError, AttributeError):  # none, or one that was tampered with
             return {}
-        record: dict[str, Any] = json.loads(self._record_path.read_text())
-        digests: dict[str, str] = record["digests"]
-        return digests if record["root"] == str(self.root.resolve()) else {}
 
 
 class FirstOfEachClass(ListedDataset):
@@ -388,101 +294,54 @@ class FirstOfEachClass(ListedDataset):
         if len(set(wnids)) != self.classes or len(wnids) != self.classes:
             raise DataError(f"{self.name}: the lists give {len(set(wnids))} classes, the set has {self.classes}")
         if not self.root.is_dir():
-            raise DataError(f"{self.name}: no pictures at {self.root}; {self._how_to_get()}")
-        found = {wnid: self._first(wnid) for wnid in wnids}
+            raise DataError(self._no_pictures)
+        top = class_folder(self.root, wnids)
+        found = {wnid: first_files(top / wnid, self.each) for wnid in wnids}
         short = [f"{wnid} ({len(files)})" for wnid, files in found.items() if len(files) < self.each]
         if short:
             raise DataError(
                 f"{self.name}: {len(short)} classes have fewer than {self.each} pictures under {self.root}: "
-                f"{_some(short)}; this copy is another release, or incomplete"
+                f"{some(short)}; this copy is another release, or incomplete"
             )
         return [Entry(f"{wnid}/{file}", concept=Concept("", wnid)) for wnid in wnids for file in found[wnid]]
 
-    def _first(self, wnid: str) -> list[str]:
-        folder = self.root / wnid
-        names = sorted(p.name for p in folder.glob("*.JPEG")) if folder.is_dir() else []
-        return names[: self.each]
+
+def class_folder(root: Path, wnids: Sequence[str]) -> Path:
+    """The folder that holds the classes' folders: the root, else the one of its folders that has most of them."""
+    probes = wnids[:PROBES]
+    if any((root / wnid).is_dir() for wnid in probes):
+        return root
+    candidates = [root, *(root / entry.name for entry in scan(root) if entry.is_dir())]
+    return max(candidates, key=lambda folder: sum((folder / wnid).is_dir() for wnid in probes))
 
 
-IMAGENET_21K = Remote(
-    "imagenet-21k",
-    instructions="Get ImageNet-21k (winter 2021) from https://image-net.org (an account is needed), one folder a wnid.",
-)
-"""ImageNet-21k is bound to an account, so it is never fetched; the user's copy is adopted."""
+def first_files(folder: Path, count: int) -> list[str]:
+    """The first ``*.JPEG`` files of a folder by name."""
+    return [entry.name for entry in scan(folder) if entry.name.endswith(".JPEG")][:count]
 
 
-def github(repository: str, path: str, sha256: str, *, name: str | None = None) -> Remote:
-    """A list file in a public repository, trusted by its digest alone."""
-    return Remote(
-        name or path.rpartition("/")[2],
-        urls=(f"https://raw.githubusercontent.com/{repository}/HEAD/{path}",),
-        digest=f"sha256:{sha256}",
-        max_bytes=1 << 25,
-    )
+def _findings(entry: Entry, path: Path, place: str, known: Mapping[str, tuple[str, int]], misplaced: bool) -> list[str]:
+    accepted, size = known.get(entry.id, (None, None))
+    digest = entry.digest or accepted
+    actual = path.stat().st_size
+    if actual == 0:
+        return [f"empty: {entry.id} at {place}"]
+    if digest is not None and (size not in (None, actual) or file_digest(path, digest.partition(":")[0]) != digest):
+        return [f"altered: {entry.id} at {place}"]
+    return [f"misplaced: {entry.id} lies at {place}"] if misplaced else []
 
 
-def image_list(path: Path) -> list[tuple[str, str]]:
-    """Lines ``<relative path> <label>``, split at the last space since paths may hold spaces.
-
-    Raises
-    ------
-    DataError
-        A line has no label; the message names it.
-    """
-    rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        image, _, label = line.rpartition(" ")
-        if not image:
-            raise DataError(f"{path.name}:{number}: {line!r} is not <path> <label>")
-        rows.append((image, label))
-    return rows
-
-
-def csv_columns(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of a CSV file with a header, as tuples in the order asked for.
-
-    Raises
-    ------
-    DataError
-        The header lacks a column; the message names it.
-    """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        absent = [c for c in columns if c not in (reader.fieldnames or ())]
-        if absent:
-            raise DataError(f"{path.name} has no column {absent[0]!r}; its header is {reader.fieldnames}")
-        return [tuple(row[c] for c in columns) for row in reader]
-
-
-def _best_match(names: Sequence[str], files: frozenset[str], by_name: Mapping[str, Sequence[str]]) -> str | None:
-    """The one file that shares the longest tail of path parts with one of the names; None if none or ambiguous."""
-    for name in names:
-        if name in files:
-            return name
-    for name in names:
-        parts = _plain(name).split("/")
-        candidates = by_name.get(parts[-1], ())
-        full = [c for c in candidates if _plain(c).split("/")[-len(parts) :] == parts]
-        if len(full) == 1:
-            return full[0]
-    return None
-
-
-def _plain(path: str) -> str:
-    """A path as copies in circulation spell it: spaces as underscores."""
-    return path.replace(" ", "_")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-def _entry(fields: dict[str, Any]) -> Entry:
-    path = PurePosixPath(str(fields["id"]))
+def _entry(fields_of: Any) -> Entry:
+    if not isinstance(fields_of, Mapping) or not isinstance(fields_of.get("id"), str):
+        raise DataError(f"manifest entry {fields_of!r} is no mapping with an 'id'")
+    unknown = set(fields_of) - {"id", "targets", "wnid", "name", "subsets", "sha256"}
+    if unknown:
+        raise DataError(f"manifest entry {fields_of['id']!r} has the unknown field {min(unknown)!r}")
+    path = PurePosixPath(fields_of["id"])
     if path.is_absolute() or ".." in path.parts:
         raise DataError(f"manifest entry {str(path)!r} is not a relative path inside the dataset")
-    concept = Concept(fields["name"], fields.get("wnid")) if "name" in fields else None
-    targets = tuple(fields["targets"]) if "targets" in fields else None
-    digest = f"sha256:{fields['sha256']}" if "sha256" in fields else None
-    return Entry(str(path), targets, concept, tuple(fields.get("subsets", ())), digest)
+    named = "name" in fields_of or "wnid" in fields_of
+    concept = Concept(fields_of.get("name", ""), fields_of.get("wnid")) if named else None
+    targets = tuple(fields_of["targets"]) if "targets" in fields_of else None
+    digest = f"sha256:{fields_of['sha256']}" if "sha256" in fields_of else None
+    return Entry(fields_of["id"], targets, concept, tuple(fields_of.get("subsets", ())), digest)

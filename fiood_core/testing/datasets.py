@@ -145,8 +145,8 @@ def labels(subject: Subject) -> None:
         require(good, f"targets of {image_id!r} are {target!r}; they must be a tuple of class indices from 0")
         require(len(set(target)) == len(target), f"targets of {image_id!r} name a class twice: {target}")
     for image_id, concept in zip(view.ids, view.concepts or (), strict=False):
-        good = concept is None or (isinstance(concept, Concept) and bool(concept.name.strip()))
-        require(good, f"concept of {image_id!r} is {concept!r}; it must be a Concept with a name, or None")
+        good = concept is None or (isinstance(concept, Concept) and bool(concept.name.strip() or concept.wnid))
+        require(good, f"concept of {image_id!r} is {concept!r}; it must be a Concept with a name or wnid, or None")
     for name, rows in view.subsets.items():
         good = len(rows) > 0 and all(0 <= r < len(view) for r in rows) and len(set(rows)) == len(rows)
         require(good, f"subset {name!r} is empty, repeats a row, or has rows outside 0 to {len(view) - 1}")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from fiood_core.dataset import Info
 from fiood_core.errors import DataError
-from fiood_core.listed import IMAGENET_21K, FirstOfEachClass, csv_columns, github
+from fiood_core.listed import FirstOfEachClass
+from fiood_core.lists import csv_columns, github
+from fiood_core.sources import IMAGENET_21K, NINCO_SAMPLES
 
 CITATION = "Bendale, Boult: Towards Open Set Deep Networks, 2016, arXiv 1511.06233"
 HOME = "https://github.com/abhijitbendale/OSDN"
@@ -18,11 +20,7 @@ SYNSETS = github(
     "ba5e0ce1a2422ca7ed22ff25b27c2983d03d18f5b7395401246d5fb0c80031b6",
     name="osdn_360_synsets.txt",
 )
-CLEAN = github(
-    "j-cb/NINCO",
-    "data/NINCO_popular_datasets_subsamples.csv",
-    "97c44ff7f79604987d81243a2d6d8ca7ff8ee89bed15605ac34d7801898c05dd",
-)
+CLEAN = NINCO_SAMPLES
 RULE = "Which 50 pictures of a class the papers took is not stated; these are the first 50 names in sorted order."
 
 
@@ -48,7 +46,8 @@ class OpenSet360(FirstOfEachClass):
         notes=f"{RULE} Of 400 checked by NINCO 236 were clean; 21 of the 360 classes are hypernyms of ImageNet-1k's.",
     )
     list_files = (SYNSETS, CLEAN)
-    archives = (IMAGENET_21K,)
+    archive = IMAGENET_21K
+    folder = None
 
     def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
         official = set(synsets(lists["osdn_360_synsets.txt"]))
@@ -80,7 +79,8 @@ class OpenSet360All(FirstOfEachClass):
         notes=RULE,
     )
     list_files = (SYNSETS,)
-    archives = (IMAGENET_21K,)
+    archive = IMAGENET_21K
+    folder = None
 
     def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
         return synsets(lists["osdn_360_synsets.txt"])

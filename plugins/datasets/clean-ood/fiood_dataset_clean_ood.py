@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns
+from fiood_core.sources import NINCO_ALL, NINCO_SAMPLES
 
 SOURCES = {
     "iNaturalist_OOD_Plants": 383,
@@ -50,22 +51,8 @@ class CleanOOD(ListedDataset):
         notes="Not a subset of the full sets for SSB, 360OpenSet, COOD and IN1k-OOD: other files of the same classes. "
         "41 of the OpenImage-O pictures lie in OpenOOD's validation list.",
     )
-    list_files = (
-        github(
-            "j-cb/NINCO",
-            "data/NINCO_popular_datasets_subsamples.csv",
-            "97c44ff7f79604987d81243a2d6d8ca7ff8ee89bed15605ac34d7801898c05dd",
-        ),
-    )
-    archives = (
-        Remote(
-            "NINCO_all.tar.gz",
-            urls=("https://zenodo.org/record/8013288/files/NINCO_all.tar.gz",),
-            kind="gzip",
-            digest="md5:b9ffae324363cd900a81ce3c367cd834",
-            digest_by_others=True,
-        ),
-    )
+    list_files = (NINCO_SAMPLES,)
+    archive = NINCO_ALL
     folder = "NINCO_popular_datasets_subsamples"
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiood_core.dataset import Info
-from fiood_core.listed import IMAGENET_21K, FirstOfEachClass, csv_columns, github
+from fiood_core.listed import FirstOfEachClass
+from fiood_core.lists import csv_columns
+from fiood_core.sources import IMAGENET_21K, NINCO_SAMPLES
 
 LOST = {"n09838621", "n09980985", "n10146104", "n10187491", "n10568358"}
 """Person classes of NINCO's sample that the winter 2021 release lacks (two of the five are assumed)."""
@@ -33,17 +35,12 @@ class COOD(FirstOfEachClass):
         licence="pictures: image-net.org terms of access",
         home="https://github.com/mdabbah/COOD_benchmarking",
         expected_count=10350,
-        notes="Which 50 pictures of a class the paper took is not stated; these are the first 50 names in sorted order. "
+        notes="Which 50 pictures of a class the paper took is not stated; these are the first 50 in sorted order. "
         "No class is a hypernym or hyponym of an ImageNet-1k class.",
     )
-    list_files = (
-        github(
-            "j-cb/NINCO",
-            "data/NINCO_popular_datasets_subsamples.csv",
-            "97c44ff7f79604987d81243a2d6d8ca7ff8ee89bed15605ac34d7801898c05dd",
-        ),
-    )
-    archives = (IMAGENET_21K,)
+    list_files = (NINCO_SAMPLES,)
+    archive = IMAGENET_21K
+    folder = None
 
     def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
         found = set()

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiood_core import imagenet, wordnet
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns
+from fiood_core.sources import IMAGENET_VAL
 
 IMAGES, LABELS, FINE, ANIMALS = 655, 522, 358, 380
 FLAGS = {"no_class": 205, "uncertain": 450}
@@ -51,13 +52,8 @@ class FiImageNet1k(ListedDataset):
         expected_count=IMAGES,
         notes="To be released upon acceptance. Subsets: fine-grained (358) and ordinary (297).",
     )
-    archives = (
-        Remote(
-            "ILSVRC2012_img_val.tar",
-            kind="tar",
-            instructions="Get ILSVRC2012_img_val.tar from https://image-net.org (an account is needed) and extract it.",
-        ),
-    )
+    archive = IMAGENET_VAL
+    folder = None
 
     def __init__(
         self,
@@ -72,12 +68,13 @@ class FiImageNet1k(ListedDataset):
         self._ambiguous = Path(ambiguous_list).expanduser() if ambiguous_list else default
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
-        for path in (self._ood, self._ambiguous):
-            if not path.is_file():
-                raise DataError(
-                    f"fi-imagenet-1k: there is no {path}. The list is not released yet (arXiv 2609.01027: upon acceptance); "
-                    "once it is, put both lists there, or give ood_list= and ambiguous_list="
-                )
+        absent = [path for path in (self._ood, self._ambiguous) if not path.is_file()]
+        if absent:
+            raise DataError(
+                f"{self.name}: there is no {' and no '.join(map(str, absent))}. The list is not released yet "
+                "(arXiv 2609.01027: upon acceptance); once it is, put both lists there, or give ood_list= and "
+                "ambiguous_list="
+            )
         rows = csv_columns(self._ood, "val_id", "ood_label", "fine_grained", "reimagenet_flag", "original_wnid")
         _check(rows)
         ids = [imagenet.val_name(row[0]) for row in rows]

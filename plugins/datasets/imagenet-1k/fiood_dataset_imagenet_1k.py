@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fiood_core import settings
-from fiood_core.archive import Remote
-from fiood_core.dataset import Dataset, Info, View
+from fiood_core.dataset import Info, View
+from fiood_core.download import Progress, Remote
 from fiood_core.errors import DataError
-from fiood_core.imagenet import sorted_labels, val_ids, wnids
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.imagenet import VAL_IMAGES, class_index, require_val_names, sorted_labels, val_ids, wnids
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import image_list
+from fiood_core.locate import scan
+from fiood_core.shelved import ShelvedDataset, some
+from fiood_core.sources import IMAGENET_VAL, openood
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, 2015, arXiv 1409.0575"
 LICENCE = "image-net.org terms of access"
 HOME = "https://image-net.org"
-CLASSES, VAL_IMAGES, TRAIN_IMAGES = 1000, 50_000, 1_281_167
-OPENOOD = "benchmark_imglist/imagenet"
+CLASSES, TRAIN_IMAGES = 1000, 1_281_167
+OOD_IMAGES, AMBIGUOUS_IMAGES = 655, 980
+"""Validation pictures that Fi-ImageNet-1k takes out."""
 LABELS = (
-    github(
-        "facebookresearch/UnifiedUncertaintyCalibration",
-        f"{OPENOOD}/test_imagenet.txt",
-        "7e0e05f8aa8e312992bfe342d57b8513dd4e62b68fedb5a1c63b6bca662d047c",
-        name="openood_v1.5/test_imagenet.txt",
-    ),
-    github(
-        "facebookresearch/UnifiedUncertaintyCalibration",
-        f"{OPENOOD}/val_imagenet.txt",
-        "b352c357d25ca94aae787ff7a65aaee0a4c219ab4021481ce3ccc97b88904fea",
-        name="openood_v1.5/val_imagenet.txt",
-    ),
+    openood("test_imagenet.txt", "7e0e05f8aa8e312992bfe342d57b8513dd4e62b68fedb5a1c63b6bca662d047c"),
+    openood("val_imagenet.txt", "b352c357d25ca94aae787ff7a65aaee0a4c219ab4021481ce3ccc97b88904fea"),
 )
 
 
@@ -57,18 +55,11 @@ class ImageNetVal(ListedDataset):
         licence=LICENCE,
         home=HOME,
         expected_count=VAL_IMAGES,
-        digests={"ILSVRC2012_img_val.tar": "md5:29b22e2961454d5413ddabcf34fc5622"},
-        notes="Subsets are OpenOOD's split of 45,000 (test) and 5,000 (val). ViM's list has the development kit's order.",
+        notes="Subsets are OpenOOD's split of 45,000 (test) and 5,000 (val). ViM's list of labels has the development "
+        "kit's order.",
     )
-    list_files = LABELS
-    archives = (
-        Remote(
-            "ILSVRC2012_img_val.tar",
-            kind="tar",
-            digest="md5:29b22e2961454d5413ddabcf34fc5622",
-            instructions="Get ILSVRC2012_img_val.tar from https://image-net.org (an account is needed) and extract it.",
-        ),
-    )
+    list_files: Sequence[Remote] = LABELS
+    archive = IMAGENET_VAL
 
     def __init__(
         self, root: str | Path | None = None, lists: str | Path | None = None, labels: str | Path | None = None
@@ -76,7 +67,7 @@ class ImageNetVal(ListedDataset):
         super().__init__(root, lists)
         self._labels = None if labels is None else Path(labels).expanduser()
         if self._labels is not None:
-            self.list_files = ()  # type: ignore[misc]
+            self.list_files = ()
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         if self._labels is not None:
@@ -88,7 +79,8 @@ class ImageNetVal(ListedDataset):
                 for part in ("test", "val")
                 for path, label in image_list(lists[f"openood_v1.5/{part}_imagenet.txt"])
             ]
-        _check_val(entries)
+        require_val_names([entry.id for entry in entries], "the label list")
+        _require_even(entries)
         return sorted(entries, key=lambda entry: entry.id)
 
 
@@ -108,8 +100,10 @@ class ImageNetID(ImageNetVal):
         citation="Fi-ImageNet-1k, 2026, arXiv 2609.01027",
         licence=LICENCE,
         home=HOME,
-        expected_count=VAL_IMAGES - 655 - 980,
+        expected_count=VAL_IMAGES - OOD_IMAGES - AMBIGUOUS_IMAGES,
     )
+
+    folder = None
 
     def __init__(
         self,
@@ -120,37 +114,45 @@ class ImageNetID(ImageNetVal):
         ambiguous_list: str | Path | None = None,
     ) -> None:
         super().__init__(root, lists, labels)
-        given = ((ood_list, "fi_imagenet_1k_ood.txt", 655), (ambiguous_list, "fi_imagenet_1k_ambiguous.txt", 980))
-        self._left_out = [(Path(path).expanduser() if path else self.lists / name, n) for path, name, n in given]
+        given = (ood_list, "fi_imagenet_1k_ood"), (ambiguous_list, "fi_imagenet_1k_ambiguous")
+        self._left_out = [Path(path).expanduser() if path else self._default(name) for path, name in given]
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
-        left_out: set[str] = set()
-        for path, count in self._left_out:
-            if not path.is_file():
-                raise DataError(
-                    f"imagenet-1k-id: there is no {path}. Fi-ImageNet-1k's lists are not released yet (arXiv 2609.01027); "
-                    "once they are, put both there, or give ood_list= and ambiguous_list="
-                )
-            ids = val_ids(path)
+        absent = [path for path in self._left_out if not path.is_file()]
+        if absent:
+            raise DataError(
+                f"{self.name}: there is no {' and no '.join(map(str, absent))}. Fi-ImageNet-1k's lists are not "
+                "released yet (arXiv 2609.01027: upon acceptance); once they are, put both there, or give ood_list= "
+                "and ambiguous_list="
+            )
+        ood, ambiguous = map(val_ids, self._left_out)
+        for path, ids, count in zip(self._left_out, (ood, ambiguous), (OOD_IMAGES, AMBIGUOUS_IMAGES), strict=True):
             if len(ids) != count:
                 raise DataError(f"{path} names {len(ids)} validation pictures, Fi-ImageNet-1k's list has {count}")
-            if left_out & ids:
-                raise DataError(
-                    f"{path} names {min(left_out & ids)}, which the other list names too; they are disjoint"
-                )
-            left_out |= ids
-        return [entry for entry in super().entries(lists) if entry.id not in left_out]
+        if ood & ambiguous:
+            raise DataError(f"both of Fi-ImageNet-1k's lists name {min(ood & ambiguous)}; they must be disjoint")
+        return [entry for entry in super().entries(lists) if entry.id not in ood | ambiguous]
+
+    def _default(self, name: str) -> Path:
+        table = self.lists / f"{name}.csv"
+        return table if table.is_file() else self.lists / f"{name}.txt"
 
 
-class ImageNetTrain(Dataset):
+class ImageNetTrain(ShelvedDataset):
     """The 1,281,167 training pictures, in one folder a wnid.
+
+    No list of them is needed: a class's pictures are the files of its folder that bear its wnid, and their number is
+    held to the set's.
 
     Parameters
     ----------
     root : path, optional
-        The folder of wnid folders; by default ``datasets/imagenet-1k/train`` in the data home.
+        The folder of wnid folders; by default ``train`` on ImageNet-1k's shelf.
     """
 
+    name = "imagenet-1k-train"
+    shelf = "imagenet-1k"
+    place = "train"
     info = Info(
         title="ImageNet-1k training set",
         summary="the 1,281,167 training pictures of ILSVRC2012",
@@ -158,14 +160,20 @@ class ImageNetTrain(Dataset):
         licence=LICENCE,
         home=HOME,
         expected_count=TRAIN_IMAGES,
-        digests={"ILSVRC2012_img_train.tar": "md5:1d675b47d978889d74fa0da5fadfb00e"},
         notes="OpenOOD's archive has no training pictures.",
     )
+    archive = Remote(
+        "ILSVRC2012_img_train.tar",
+        kind="tar",
+        digest="md5:1d675b47d978889d74fa0da5fadfb00e",
+        nested=True,
+        instructions="Get ILSVRC2012_img_train.tar from https://image-net.org (an account is needed).",
+    )
+    source = "imagenet-1k/train"
+    _counts: Mapping[str, int] | None = None
 
     def __init__(self, root: str | Path | None = None) -> None:
-        default = settings.home() / "datasets" / "imagenet-1k" / "train"
-        self.root = Path(root).expanduser() if root is not None else default
-        self._classes: Mapping[str, int] | None = None
+        super().__init__(root)
 
     def view(self) -> View:
         problems = self.missing()
@@ -173,71 +181,74 @@ class ImageNetTrain(Dataset):
             raise DataError("\n".join(problems))
         ids: list[str] = []
         targets: list[tuple[int, ...]] = []
-        for index, wnid in enumerate(wnids()):
-            files = self._files(wnid)
+        for wnid, files in self._files.items():
             ids += [f"{wnid}/{file}" for file in files]
-            targets += [(index,)] * len(files)
-        return View(source="imagenet-1k/train", ids=ids, targets=targets, canonical=self._classes is None)
+            targets += [(class_index(wnid) or 0,)] * len(files)
+        return View(source=self.source, ids=ids, targets=targets, canonical=self.canonical)
 
     def open(self, image_id: str) -> Path:
         return self.root / image_id
 
     def missing(self) -> Sequence[str]:
         if not self.root.is_dir():
-            return [
-                f"imagenet-1k-train: no pictures at {self.root}; get ILSVRC2012_img_train.tar from https://image-net.org (an "
-                "account is needed), extract it to one folder a wnid, and give root="
-            ]
-        expected = self._classes or dict.fromkeys(wnids(), 0)
-        absent = [wnid for wnid in expected if not (self.root / wnid).is_dir()]
-        if absent:
-            return [f"imagenet-1k-train: {len(absent)} class folders are not under {self.root}, {absent[0]} for one"]
-        counts = {wnid: len(self._files(wnid)) for wnid in expected}
-        if self._classes is not None:
-            wrong = [f"{wnid} has {counts[wnid]} of {n}" for wnid, n in self._classes.items() if counts[wnid] != n]
-            return [f"imagenet-1k-train: {', '.join(wrong)} pictures under {self.root}"] if wrong else []
+            return [f"{self.name}: no pictures at {self.root}; {self.how_to_get}"]
+        counts = {wnid: len(files) for wnid, files in self._files.items()}
+        if self._counts is not None:
+            wrong = [f"{wnid} has {counts[wnid]} of {n}" for wnid, n in self._counts.items() if counts[wnid] != n]
+            return [f"{self.name}: {some(wrong)} pictures under {self.root}; {self.how_to_get}"] if wrong else []
+        absent = [wnid for wnid, count in counts.items() if not count]
         total = sum(counts.values())
+        if absent:
+            return [f"{self.name}: {len(absent)} classes have no pictures under {self.root}: {some(absent)}"]
         if total != TRAIN_IMAGES:
-            return [f"imagenet-1k-train: {total:,} pictures under {self.root}, the set has {TRAIN_IMAGES:,}"]
+            return [f"{self.name}: {total:,} pictures under {self.root}, the set has {TRAIN_IMAGES:,}"]
         return []
 
-    def verify(self) -> Sequence[str]:
-        problems = list(self.missing())
-        if not self.root.is_dir():
-            return problems
-        known = set(wnids())
-        for folder in sorted(self.root.iterdir()):
-            if folder.name not in known:
-                problems.append(f"extra: {folder.name}")
+    def verify(self, progress: Progress | None = None) -> Sequence[str]:
+        problems = [f"missing: {problem}" for problem in self.missing()]
+        for done, entry in enumerate(scan(self.root), 1):
+            known = self._files.get(entry.name)
+            if known is None:
+                problems.append(f"extra: {entry.name}")
                 continue
-            pattern = re.compile(rf"{folder.name}_\d+\.JPEG")
-            for file in sorted(folder.iterdir()):
-                if not pattern.fullmatch(file.name):
-                    problems.append(f"extra: {folder.name}/{file.name}")
+            listed = set(known)
+            for file in scan(self.root / entry.name):
+                if file.name not in listed:
+                    problems.append(f"extra: {entry.name}/{file.name}")
                 elif file.stat().st_size == 0:
-                    problems.append(f"empty: {folder.name}/{file.name}")
+                    problems.append(f"empty: {entry.name}/{file.name}")
+            if progress is not None:
+                progress("classes checked", done, len(self._files))
         return problems
 
-    def with_manifest(self, manifest: Mapping[str, object]) -> ImageNetTrain:
-        """A stand-in that has ``manifest["classes"]``, a mapping from wnid to number of pictures."""
+    def with_manifest(self, manifest: Mapping[str, object]) -> Self:
+        """A stand-in that has ``manifest["classes"]``, a mapping from wnid to number of pictures.
+
+        ``manifest["archive"]``, a mapping with the fields of a :class:`~fiood_core.download.Remote`, replaces the
+        archive.
+        """
         classes = manifest.get("classes")
-        if not isinstance(classes, Mapping) or not classes:
-            raise DataError("imagenet-1k-train: a manifest needs classes, a mapping from wnid to number of pictures")
-        other = ImageNetTrain(self.root)
-        other._classes = {str(wnid): int(n) for wnid, n in classes.items()}
+        if not isinstance(classes, Mapping) or not classes or any(class_index(str(w)) is None for w in classes):
+            raise DataError(f"{self.name}: a manifest needs classes, a mapping from wnid to number of pictures")
+        counts = {str(wnid): int(classes[wnid]) for wnid in sorted(classes)}
+        other = self.stand_in(manifest)
+        other._counts = counts
         return other
 
-    def _files(self, wnid: str) -> list[str]:
-        folder = self.root / wnid
-        return sorted(p.name for p in folder.glob(f"{wnid}_*.JPEG")) if folder.is_dir() else []
+    @cached_property
+    def _files(self) -> Mapping[str, Sequence[str]]:
+        """File names of each class, sorted."""
+        return {
+            wnid: [entry.name for entry in scan(self.root / wnid) if _is_of(entry.name, wnid)]
+            for wnid in (self._counts or wnids())
+        }
 
 
-def _check_val(entries: Sequence[Entry]) -> None:
-    names = {entry.id for entry in entries}
-    expected = {f"ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, VAL_IMAGES + 1)}
-    if names != expected:
-        odd = sorted(names ^ expected)
-        raise DataError(f"the label list does not name the {VAL_IMAGES:,} validation pictures once each: {odd[:3]}")
+def _is_of(name: str, wnid: str) -> bool:
+    return name.startswith(f"{wnid}_") and name.endswith(".JPEG")
+
+
+def _require_even(entries: Sequence[Entry]) -> None:
     counts = Counter(entry.targets for entry in entries)
     if len(counts) != CLASSES or set(counts.values()) != {VAL_IMAGES // CLASSES}:
         raise DataError(f"the label list must give each of {CLASSES} classes {VAL_IMAGES // CLASSES} pictures")

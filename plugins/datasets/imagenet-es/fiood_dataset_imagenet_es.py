@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiood_core import imagenet
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
 from fiood_core.listed import Entry, ListedDataset
+from fiood_core.locate import walk
 
 PLACE = re.compile(r"(?:.*/)?es-test/(param_control|auto_exposure)/(l1|l5)/param_(\d+)/(n\d{8})/([^/]+)")
 PER_SETTING, SETTINGS, CLASSES = 1000, 2 * (27 + 5), 200
@@ -33,23 +34,22 @@ class ImageNetES(ListedDataset):
         expected_count=64000,
         notes="The classes are 200 of Tiny ImageNet, all in ImageNet-1k.",
     )
-    archives = (
-        Remote(
-            "ImageNet-ES.zip",
-            urls=("https://huggingface.co/datasets/Edw2n/ImageNet-ES/resolve/main/ImageNet-ES.zip",),
-            kind="zip",
-        ),
+    archive = Remote(
+        "ImageNet-ES.zip",
+        urls=("https://huggingface.co/datasets/Edw2n/ImageNet-ES/resolve/main/ImageNet-ES.zip",),
+        kind="zip",
     )
+    folder = None
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         if not self.root.is_dir():
-            raise DataError(f"imagenet-es: no pictures at {self.root}; {self._how_to_get()}")
+            raise DataError(f"imagenet-es: no pictures at {self.root}; {self.how_to_get}")
         entries = []
-        for path in sorted(self._files):
+        for path in sorted(walk(self.root)):
             place = PLACE.fullmatch(path)
             if place is None:
                 continue
-            mode, light, setting, wnid, _ = place.groups()
+            mode, light, _, wnid, _ = place.groups()
             label = imagenet.class_index(wnid)
             if label is None:
                 raise DataError(f"imagenet-es: {path} lies under {wnid}, which is no ImageNet-1k class")
@@ -58,7 +58,7 @@ class ImageNetES(ListedDataset):
         classes = {entry.targets for entry in entries}
         if len(counts) != SETTINGS or set(counts.values()) != {PER_SETTING} or len(classes) != CLASSES:
             raise DataError(
-                f"imagenet-es at {self.root} has {len(counts)} settings, {len(classes)} classes and {len(entries):,} pictures; "
-                f"the set has {SETTINGS} settings of {PER_SETTING} pictures in {CLASSES} classes"
+                f"imagenet-es at {self.root} has {len(counts)} settings, {len(classes)} classes and {len(entries):,} "
+                f"pictures; the set has {SETTINGS} settings of {PER_SETTING} pictures in {CLASSES} classes"
             )
         return entries

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import image_list
+from fiood_core.sources import openood
 
 FILE = re.compile(r"(n\d{8})/(.+)_([0-9.]+)\.JPEG")
 
@@ -26,25 +28,16 @@ class ImageNetO(ListedDataset):
         licence="MIT according to the Hugging Face copy",
         home="https://github.com/hendrycks/natural-adv-examples",
         expected_count=2000,
-        notes="Chosen against a ResNet-50, so unfair to it. Of 400 checked by NINCO 309 were clean. Folder names are no "
-        "labels.",
+        notes="Chosen against a ResNet-50, so unfair to it. Of 400 checked by NINCO 309 were clean. Folder names are "
+        "no labels.",
     )
-    list_files = (
-        github(
-            "facebookresearch/UnifiedUncertaintyCalibration",
-            "benchmark_imglist/imagenet/test_imagenet_o.txt",
-            "38daf6282ef5561cea2bf72c01ee3ad2cc6d54d263093b7d1fdaadeb841937d1",
-            name="openood_v1.5/test_imagenet_o.txt",
-        ),
-    )
-    archives = (
-        Remote(
-            "imagenet-o.tar",
-            urls=("https://people.eecs.berkeley.edu/~hendrycks/imagenet-o.tar",),
-            kind="tar",
-            digest="md5:86bd7a50c1c4074fb18fc5f219d6d50b",
-            digest_by_others=True,
-        ),
+    list_files = (openood("test_imagenet_o.txt", "38daf6282ef5561cea2bf72c01ee3ad2cc6d54d263093b7d1fdaadeb841937d1"),)
+    archive = Remote(
+        "imagenet-o.tar",
+        urls=("https://people.eecs.berkeley.edu/~hendrycks/imagenet-o.tar",),
+        kind="tar",
+        digest="md5:86bd7a50c1c4074fb18fc5f219d6d50b",
+        digest_by_others=True,
     )
     folder = "imagenet-o"
 

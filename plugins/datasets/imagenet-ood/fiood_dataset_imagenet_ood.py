@@ -8,7 +8,9 @@ from pathlib import Path
 
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import IMAGENET_21K, Entry, ListedDataset, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import github
+from fiood_core.sources import IMAGENET_21K
 
 CLASSES = 637
 FILE = re.compile(r"(n\d{8})/\1_\d+\.JPEG")
@@ -37,7 +39,8 @@ class ImageNetOOD(ListedDataset):
             "80192c520a1789778b56d9342346a61c4cde3a2c3db12abc8512839145f886a0",
         ),
     )
-    archives = (IMAGENET_21K,)
+    archive = IMAGENET_21K
+    folder = None
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         entries = []

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiood_core import imagenet
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import image_list
+from fiood_core.sources import openood
 
 CLASSES = 200
 
@@ -26,22 +28,13 @@ class ImageNetR(ListedDataset):
         home="https://github.com/hendrycks/imagenet-r",
         expected_count=30000,
     )
-    list_files = (
-        github(
-            "facebookresearch/UnifiedUncertaintyCalibration",
-            "benchmark_imglist/imagenet/test_imagenet_r.txt",
-            "a9668e25fa5c7d291af4c0ebed6a6b718b87770a45b34121e95be3baf7b43c1c",
-            name="openood_v1.5/test_imagenet_r.txt",
-        ),
-    )
-    archives = (
-        Remote(
-            "imagenet-r.tar",
-            urls=("https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",),
-            kind="tar",
-            digest="md5:a61312130a589d0ca1a8fca1f2bd3337",
-            digest_by_others=True,
-        ),
+    list_files = (openood("test_imagenet_r.txt", "a9668e25fa5c7d291af4c0ebed6a6b718b87770a45b34121e95be3baf7b43c1c"),)
+    archive = Remote(
+        "imagenet-r.tar",
+        urls=("https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",),
+        kind="tar",
+        digest="md5:a61312130a589d0ca1a8fca1f2bd3337",
+        digest_by_others=True,
     )
     folder = "imagenet-r"
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import image_list
+from fiood_core.sources import openood
 
 
 class ImageNetV2(ListedDataset):
@@ -25,20 +27,11 @@ class ImageNetV2(ListedDataset):
         expected_count=10000,
         notes="Which of the three official sets OpenOOD's copy is, is not stated.",
     )
-    list_files = (
-        github(
-            "facebookresearch/UnifiedUncertaintyCalibration",
-            "benchmark_imglist/imagenet/test_imagenet_v2.txt",
-            "44f4322a5a44f1ccdb9449eae9c26bf12d831c459c23f726e5aabedcd8b0a0bf",
-            name="openood_v1.5/test_imagenet_v2.txt",
-        ),
-    )
-    archives = (
-        Remote(
-            "imagenet_v2.zip",
-            kind="zip",
-            instructions="Get OpenOOD's imagenet_v2 archive (Google Drive 1akg2IiE22HcbvTBpwXQoD7tgfPCdkoho).",
-        ),
+    list_files = (openood("test_imagenet_v2.txt", "44f4322a5a44f1ccdb9449eae9c26bf12d831c459c23f726e5aabedcd8b0a0bf"),)
+    archive = Remote(
+        "imagenet_v2.zip",
+        kind="zip",
+        instructions="Get OpenOOD's imagenet_v2 archive (Google Drive 1akg2IiE22HcbvTBpwXQoD7tgfPCdkoho).",
     )
     folder = "imagenet_v2"
 
@@ -47,5 +40,5 @@ class ImageNetV2(ListedDataset):
         for path, label in image_list(lists["openood_v1.5/test_imagenet_v2.txt"]):
             if path.split("/")[-2] != label:
                 raise DataError(f"ImageNet-V2's list labels {path} as {label}; the label is the folder's number")
-            entries.append(Entry(path, (int(label),)))
+            entries.append(Entry(path.removeprefix("imagenet_v2/"), (int(label),)))
         return entries

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
-from fiood_core.listed import FirstOfEachClass, github
+from fiood_core.download import Remote
+from fiood_core.listed import FirstOfEachClass
+from fiood_core.lists import github
 
 
 class IN1kOOD(FirstOfEachClass):
@@ -36,15 +37,15 @@ class IN1kOOD(FirstOfEachClass):
             name="pascl_in1k_ood_wnids.txt",
         ),
     )
-    archives = (
-        Remote(
-            "imagenet10k_eccv2010.tar",
-            kind="tar",
-            nested=True,
-            instructions="Get imagenet10k_eccv2010.tar from https://image-net.org (an account is needed) and extract it "
-            "to one folder a wnid.",
-        ),
+    archive = Remote(
+        "imagenet10k_eccv2010.tar",
+        kind="tar",
+        nested=True,
+        instructions="Get imagenet10k_eccv2010.tar from https://image-net.org (an account is needed) and extract it "
+        "to one folder a wnid.",
     )
+
+    folder = None
 
     def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
         return lists["pascl_in1k_ood_wnids.txt"].read_text("ascii").split()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns, github, image_list
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns, github, image_list
+from fiood_core.sources import openood
 
 SPECIES = 110
 
@@ -29,26 +31,23 @@ class INaturalist(ListedDataset):
         notes="Of 400 checked by NINCO 383 were clean. Species names are Latin.",
     )
     list_files = (
-        github(
-            "facebookresearch/UnifiedUncertaintyCalibration",
-            "benchmark_imglist/imagenet/test_inaturalist.txt",
-            "86a19665f968eecf17383bafa15dea3aeb53db96c305d08f026cdb6438376ecb",
-            name="openood_v1.5/test_inaturalist.txt",
-        ),
+        openood("test_inaturalist.txt", "86a19665f968eecf17383bafa15dea3aeb53db96c305d08f026cdb6438376ecb"),
         github(
             "j-cb/NINCO",
             "data/labels_of_other_datasets/OOD_iNaturalist_MOS_labels.csv",
             "e543af9e7175441c4c1867c89fac15ea0518d07f42a8370ff46aec1e0d0b0126",
         ),
     )
-    archives = (
-        Remote(
-            "iNaturalist.tar.gz",
-            urls=("http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/iNaturalist.tar.gz",),
-            kind="gzip",
-            digest="md5:5be6ea8aa027d7b631916427b32cb335",
-            digest_by_others=True,
+    archive = Remote(
+        "iNaturalist.tar.gz",
+        urls=(
+            "https://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/iNaturalist.tar.gz",
+            "http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/iNaturalist.tar.gz",
         ),
+        kind="gzip",
+        digest="md5:5be6ea8aa027d7b631916427b32cb335",
+        digest_by_others=True,
+        instructions="OpenOOD has a copy at Google Drive 1zfLfMvoUD0CUlKNnkk7LgxZZBnTBipdj.",
     )
     folder = "images"
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns, github
+from fiood_core.sources import NINCO_ALL
 
 KINDS, EACH = 17, 400
 
@@ -37,15 +38,7 @@ class NINCOUnitTests(ListedDataset):
             "5ce2d121a7b485313e09865ef42f38dffda8dd94df4917b4105c174d14c76918",
         ),
     )
-    archives = (
-        Remote(
-            "NINCO_all.tar.gz",
-            urls=("https://zenodo.org/record/8013288/files/NINCO_all.tar.gz",),
-            kind="gzip",
-            digest="md5:b9ffae324363cd900a81ce3c367cd834",
-            digest_by_others=True,
-        ),
-    )
+    archive = NINCO_ALL
     folder = "NINCO_OOD_unit_tests"
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns, github
+from fiood_core.sources import NINCO_ALL
 
 CLASSES = 64
 
@@ -45,15 +46,7 @@ class NINCO(ListedDataset):
             "00f7f0901c3c056f18417d7e3aad6c2fb522b811951eda57926d197a8090b93e",
         ),
     )
-    archives = (
-        Remote(
-            "NINCO_all.tar.gz",
-            urls=("https://zenodo.org/record/8013288/files/NINCO_all.tar.gz",),
-            kind="gzip",
-            digest="md5:b9ffae324363cd900a81ce3c367cd834",
-            digest_by_others=True,
-        ),
-    )
+    archive = NINCO_ALL
     folder = "NINCO_OOD_classes"
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:

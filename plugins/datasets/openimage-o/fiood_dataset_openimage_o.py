@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.download import Remote
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import github, image_list
+from fiood_core.sources import openood
 
 
 class OpenImageO(ListedDataset):
@@ -31,20 +33,13 @@ class OpenImageO(ListedDataset):
             "f1ef7273bb91063c87b11f04afdc609cbc04621129abe9966dc2e513a2a86935",
             name="vim_openimage_o.txt",
         ),
-        github(
-            "facebookresearch/UnifiedUncertaintyCalibration",
-            "benchmark_imglist/imagenet/val_openimage_o.txt",
-            "3bb1227701775c3893fedd5268f61a17dbfc15e3ec70ea195e3cc827c6b741d1",
-            name="openood_v1.5/val_openimage_o.txt",
-        ),
+        openood("val_openimage_o.txt", "3bb1227701775c3893fedd5268f61a17dbfc15e3ec70ea195e3cc827c6b741d1"),
     )
-    archives = (
-        Remote(
-            "openimage_o.zip",
-            kind="zip",
-            instructions="Get OpenOOD's openimage_o archive (Google Drive 1VUFXnB_z70uHfdgJG2E_pjYOcEgqM7tE), or the "
-            "pictures named by the list from OpenImages V3's test set.",
-        ),
+    archive = Remote(
+        "openimage_o.zip",
+        kind="zip",
+        instructions="Get OpenOOD's openimage_o archive (Google Drive 1VUFXnB_z70uHfdgJG2E_pjYOcEgqM7tE), or the "
+        "pictures named by the list from OpenImages V3's test set.",
     )
     folder = "images"
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.download import Remote
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import github, image_list
 
 
 class Places(ListedDataset):
@@ -34,14 +35,16 @@ class Places(ListedDataset):
             name="mos_places.txt",
         ),
     )
-    archives = (
-        Remote(
-            "Places.tar.gz",
-            urls=("http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/Places.tar.gz",),
-            kind="gzip",
-            digest="md5:b5cb5eba2754ae2a28beea8718db699a",
-            digest_by_others=True,
+    archive = Remote(
+        "Places.tar.gz",
+        urls=(
+            "https://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/Places.tar.gz",
+            "http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/Places.tar.gz",
         ),
+        kind="gzip",
+        digest="md5:b5cb5eba2754ae2a28beea8718db699a",
+        digest_by_others=True,
+        instructions="OpenOOD has a copy at Google Drive 1fZ8TbPC4JGqUCm-VtvrmkYxqRNp2PoB3.",
     )
     folder = "images"
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fiood_core.archive import Remote
+from fiood_core import imagenet
 from fiood_core.dataset import Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
 from fiood_core.listed import Entry, ListedDataset
+from fiood_core.sources import IMAGENET_VAL
 
 GATED = "Get it from https://huggingface.co/datasets/vrg-prague/ReImageNet (access is granted on request)."
 CLASSES = 1000
@@ -61,13 +63,7 @@ class ReImageNet(ListedDataset):
         Remote("reannotation.jsonl", instructions=GATED),
         Remote("class_update_config.json", instructions=GATED),
     )
-    archives = (
-        Remote(
-            "ILSVRC2012_img_val.tar",
-            kind="tar",
-            instructions="Get ILSVRC2012_img_val.tar from https://image-net.org (an account is needed) and extract it.",
-        ),
-    )
+    archive = IMAGENET_VAL
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         merged = _merged(lists["class_update_config.json"])
@@ -76,6 +72,7 @@ class ReImageNet(ListedDataset):
             labels = {label for label in record["reannotated_labels"] if label >= 0}
             targets = sorted({other for label in labels for other in merged.get(label, {label})})
             entries.append(Entry(Path(record["image_name"]).name, tuple(targets)))
+        imagenet.require_val_names([entry.id for entry in entries], "reannotation.jsonl")
         return sorted(entries, key=lambda entry: entry.id)
 
     def flags(self) -> Flags:
@@ -86,7 +83,7 @@ class ReImageNet(ListedDataset):
         DataError
             The annotation file is missing.
         """
-        records = _records(self._list_paths()["reannotation.jsonl"])
+        records = _records(self.list_paths()["reannotation.jsonl"])
         labels = [set(record["reannotated_labels"]) for record in records]
         others: Counter[str] = Counter()
         for record in records:
@@ -113,8 +110,12 @@ def _records(path: Path) -> list[dict[str, Any]]:
 def _merged(path: Path) -> dict[int, set[int]]:
     """For each class that is merged with others, all classes of its group."""
     groups: dict[int, set[int]] = {}
-    for pair in json.loads(path.read_text("utf-8"))["equivalent_classes"]:
-        group = set().union(*(groups.get(int(c), {int(c)}) for c in pair))
+    try:
+        pairs = [[int(c) for c in pair] for pair in json.loads(path.read_text("utf-8"))["equivalent_classes"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path.name} has no list of equivalent_classes: {error!r}") from error
+    for pair in pairs:
+        group = set().union(*(groups.get(c, {c}) for c in pair))
         for member in group:
             groups[member] = group
     return groups

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.download import Remote
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import github, image_list
 
 
 class Species(ListedDataset):
@@ -32,12 +33,10 @@ class Species(ListedDataset):
             name="openood_v1_test_species.txt",
         ),
     )
-    archives = (
-        Remote(
-            "species_sub.zip",
-            kind="zip",
-            instructions="Get OpenOOD v1's species_sub archive (Google Drive 1-JCxDx__iFMExkYRMylnGJYTPvyuX6aq).",
-        ),
+    archive = Remote(
+        "species_sub.zip",
+        kind="zip",
+        instructions="Get OpenOOD v1's species_sub archive (Google Drive 1-JCxDx__iFMExkYRMylnGJYTPvyuX6aq).",
     )
     folder = "species_sub"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
-from fiood_core.listed import IMAGENET_21K, Entry, ListedDataset, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.sources import IMAGENET_21K, SSB_FILES, SSB_SPLITS
 
 CLASSES, EACH = 980, 50
 
@@ -31,20 +32,11 @@ class SSBHard(ListedDataset):
         "classes. 20 person classes of the fall 2011 release are gone.",
     )
     list_files = (
-        github(
-            "sgvaze/SSB",
-            "SSB/splits/imagenet_ssb_splits.json",
-            "90644c5a2c267800e22bf660cc56fd58e4683fac42f27923dc10189e8a08666d",
-            name="ssb_splits.json",
-        ),
-        github(
-            "sgvaze/SSB",
-            "SSB/splits/imagenet_21k_val_files.json",
-            "19d9f6a9aef5555bbe1793accf62280b9e2f38ee260a70b738246cb92cfdfad7",
-            name="ssb_val_files.json",
-        ),
+        SSB_SPLITS,
+        SSB_FILES,
     )
-    archives = (IMAGENET_21K,)
+    archive = IMAGENET_21K
+    folder = None
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         wnids = json.loads(lists["ssb_splits.json"].read_bytes())["unknown_classes"]["Hard"]

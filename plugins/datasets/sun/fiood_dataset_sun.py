@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Info
-from fiood_core.listed import Entry, ListedDataset, github, image_list
+from fiood_core.download import Remote
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import github, image_list
 
 
 class SUN(ListedDataset):
@@ -33,14 +34,16 @@ class SUN(ListedDataset):
             name="mos_sun.txt",
         ),
     )
-    archives = (
-        Remote(
-            "SUN.tar.gz",
-            urls=("http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/SUN.tar.gz",),
-            kind="gzip",
-            digest="md5:8469c3ada62211477954ec1be53b12d0",
-            digest_by_others=True,
+    archive = Remote(
+        "SUN.tar.gz",
+        urls=(
+            "https://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/SUN.tar.gz",
+            "http://pages.cs.wisc.edu/~huangrui/imagenet_ood_dataset/SUN.tar.gz",
         ),
+        kind="gzip",
+        digest="md5:8469c3ada62211477954ec1be53b12d0",
+        digest_by_others=True,
+        instructions="OpenOOD has a copy at Google Drive 1ISK0STxWzWmg-_uUr4RQ8GSLFW7TZiKp.",
     )
     folder = "images"
 

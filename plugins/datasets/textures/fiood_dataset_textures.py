@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiood_core.archive import Remote
 from fiood_core.dataset import Concept, Info
+from fiood_core.download import Remote
 from fiood_core.errors import DataError
-from fiood_core.listed import Entry, ListedDataset, csv_columns, github
+from fiood_core.listed import Entry, ListedDataset
+from fiood_core.lists import csv_columns, github
 
 DROPPED = {"bubbly", "cobwebbed", "honeycombed", "spiralled"}
 """The classes that ViM leaves out: they show ImageNet-1k objects."""
@@ -45,7 +46,7 @@ class Textures(ListedDataset):
             name="maha_norm_texture_5640.csv",
         ),
     )
-    archives = (ARCHIVE,)
+    archive = ARCHIVE
     folder = "images"
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
@@ -78,7 +79,8 @@ class Textures5160(ListedDataset):
             name="vim_texture.txt",
         ),
     )
-    archives = (ARCHIVE,)
+    archive = ARCHIVE
+    folder = None
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         entries = _entries(lists["vim_texture.txt"].read_text("ascii").split(), classes=43)
