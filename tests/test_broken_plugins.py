@@ -111,3 +111,17 @@ def test_check_succeeds_where_every_plugin_is_sound(shelf):
     done = fiood(shelf, "plugins", "--check")
     assert done.returncode == 0, done.stdout
     assert "[broken" not in done.stdout
+
+
+@pytest.mark.slow
+def test_strict_mode_stops_a_run_with_the_whole_list(shelf, tmp_path):
+    shelf["FIOOD_DISABLE"] += ",aa-slow,aa-dies,aa-crashes"
+    shelf["FIOOD_STRICT"] = "1"
+    done = python(
+        shelf, "from fiood_core.cli import run; run()", "--detector", "msp", "--output", str(tmp_path / "out")
+    )
+    assert done.returncode == 2
+    assert not (tmp_path / "out").exists()
+    assert done.stderr.startswith("fiood: FIOOD_STRICT is set, and not every plugin is sound")
+    for name in ("aa-raises", "aa-exits", "aa-lacks", "aa-new", "aa-reads", "aa-clash"):
+        assert f"'{name}'" in done.stderr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiood_core import __version__
+from fiood_core import __version__, registry, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,8 @@ def command(suite: str | None, suite_option: str | None, **flags: Any) -> None:
         from fiood_core.offline import go_offline
 
         go_offline()
+    if settings.strict():
+        registry.require_sound()
     from fiood_core.plan import resolve
 
     asked = asked_for(suite or suite_option, flags)
