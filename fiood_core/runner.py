@@ -35,7 +35,7 @@ from fiood_core.plan import (
     Problem,
     Variant,
     image_policy,
-    token,
+    tokens,
 )
 from fiood_core.request import digest
 from fiood_core.tasks import EXTRACT, SCORE, Kept, ScoreFile, Task, execute
@@ -81,11 +81,14 @@ def run(
 
     Raises
     ------
+    SuiteError
+        No hook offers the executor.
     StoreError
         The disk is full or the store is damaged; the results so far are written first.
     """
     directory = Path(os.path.abspath(directory))
     store = Path(os.path.abspath(store or settings.home() / "store"))
+    executor = executors.create(plan.settings.executor)
     directory.mkdir(parents=True, exist_ok=True)
     results.remove_leftovers(directory)
     started = datetime.now(timezone.utc)
@@ -97,10 +100,9 @@ def run(
     todo = [task for group in groups for task in group.tasks()]
     stopped: StoreError | None = None
     try:
-        if todo:
-            for task in executors.create(plan.settings.executor).run(todo):
-                _say_outcome(task, say)
-                tell("task-finished", {"kind": task["kind"], "shard": task["shard"]})
+        for task in executor.run(todo):
+            _say_outcome(task, say)
+            tell("task-finished", {"kind": task["kind"], "shard": task["shard"]})
     except StoreError as error:
         stopped = error
     finally:
@@ -139,8 +141,7 @@ class _Group:
         self.runnable = [v for v in self.plan.variants if self.plan.problem(self.benchmark, self.backbone, v) is None]
         self.scored = [s for s in self.benchmark.sets if s.view is not None and s.name != TRAIN]
         self.tokens = {
-            s.name: {v.column: token(self.plan, self.benchmark, self.backbone, v, s.name) for v in self.runnable}
-            for s in self.scored
+            s.name: tokens(self.plan, self.benchmark, self.backbone, self.runnable, s.name) for s in self.scored
         }
         self.files = {s.name: ScoreFile(self.directory, self._scores(s.name)) for s in self.scored}
 
@@ -173,7 +174,11 @@ class _Group:
     def _missing(self) -> list[Variant]:
         """Variants that lack the scores of a set."""
         kept = {s.name: self.files[s.name].kept(self.tokens[s.name]).columns for s in self.scored}
-        return [v for v in self.runnable if any(v.column not in columns for columns in kept.values())]
+        return [v for v in self.runnable if any(set(self._names(v, name)) - set(kept[name]) for name in kept)]
+
+    def _names(self, variant: Variant, of_set: str) -> Mapping[str, str | None]:
+        """Columns of a set's scores, each with the OOD set that its vocabulary depends on."""
+        return variant.names(of_set, self.benchmark.ood)
 
     def _extract(self, planned: PlannedSet) -> Task:
         reading = [v for v in self.runnable if v.columns and (planned.name != TRAIN or v.learns(self.backbone))]
@@ -192,6 +197,7 @@ class _Group:
             **self._common(),
             "detectors": [v.data() for v in variants],
             "tokens": self.tokens,
+            "names": {v.column: {s.name: self._names(v, s.name) for s in self.scored} for v in variants},
             "scores": {name: file.name for name, file in self.files.items()},
         }
         inputs = {name: str(tasks.outcome_path(task)) for name, task in extractions.items()}
@@ -226,14 +232,13 @@ class _Group:
         for variant in self.plan.variants:
             problems = self._problems(variant, outcomes, kept, stopped)
             good = [name for name in self.benchmark.ood if name not in problems]
-            rows: list[Row] = []
-            if good:
+            for together in [[name] for name in good] if variant.of_ood else [good] if good else []:
                 try:
-                    pools = {name: _pool(kept[name], views[name], variant.column) for name in (ID, *good)}
-                    rows = self._benchmark_rows(pools)
-                    yield from [self._row(variant, row, kept) for row in rows]
+                    pools = {name: _pool(kept[name], views[name], variant.column) for name in together}
+                    pools[ID] = _pool(kept[ID], views[ID], variant.id_column(together[0]))
+                    yield from [self._row(variant, row, kept) for row in self._benchmark_rows(pools)]
                 except (Exception, SystemExit) as error:
-                    problems |= dict.fromkeys(good, Problem.of(error))
+                    problems |= dict.fromkeys(together, Problem.of(error))
             for name in self.benchmark.ood or ("",):
                 if name in problems:
                     yield self._failed(variant, name, problems[name], kept)
@@ -242,13 +247,13 @@ class _Group:
         """The good scores of a set; the file is written anew if it holds others too, so that equal runs end equal."""
         file = self.files[planned.name]
         kept = file.kept(self.tokens[planned.name])
-        wanted = [v.column for v in self.runnable if v.column in kept.columns]
+        wanted = [c for v in self.runnable for c in self._names(v, planned.name) if c in kept.columns]
         if not wanted:
             file.remove()
             return Kept()
         if file.columns() != wanted:
             columns = {column: kept.columns[column] for column in wanted}
-            file.write(kept.ids, columns, self.tokens[planned.name], kept.skipped)
+            file.write(kept.ids, columns, self.tokens[planned.name], kept.skipped, kept.labels)
         return kept
 
     def _problems(
@@ -264,15 +269,17 @@ class _Group:
         if variant.learns(self.backbone):
             everywhere = everywhere or self._set_problem(self.benchmark.train, outcomes)
         failures = (outcomes.get((SCORE, "")) or {}).get("failures", {}).get(variant.column, {})
-        if everywhere is None and variant.column not in kept.get(ID, Kept()).columns:
+        inside = kept.get(ID, Kept()).columns
+        if everywhere is None and not any(name in inside for name in self._names(variant, ID)):
             known = failures.get("*") or failures.get(ID)
-            everywhere = Problem(**known) if known else _unfinished(stopped)
+            everywhere = Problem(**known) if known else None if variant.of_ood else _unfinished(stopped)
         if everywhere is not None:
             return dict.fromkeys(self.benchmark.ood or ("",), everywhere)
         found = {}
         for name, planned in self.benchmark.ood.items():
             problem = self._set_problem(planned, outcomes)
-            if problem is None and variant.column not in kept.get(name, Kept()).columns:
+            there = variant.column in kept.get(name, Kept()).columns and variant.id_column(name) in inside
+            if problem is None and not there:
                 known = failures.get(name)
                 problem = Problem(**known) if known else _unfinished(stopped)
             if problem is not None:
@@ -304,6 +311,7 @@ class _Group:
             "status": "ok",
             **metrics,
             "scores": self.files[row.ood].name if row.ood in self.files else None,
+            "id_column": variant.id_column(row.ood),
         }
         return results.complete(data)
 
@@ -339,6 +347,7 @@ class _Group:
             "version": variant.version or None,
             "parameters": variant.parameters,
             "vocabulary": None if variant.vocabulary is None else str(variant.vocabulary),
+            "vocabulary_digest": kept.get(ID, Kept()).labels.get(variant.id_column(ood), {}).get("digest"),
             "replicate": variant.replicate,
             "ood": ood,
             "protocol": getattr(self.benchmark.benchmark, "protocol", None),
@@ -364,6 +373,21 @@ class _Group:
         """Pictures that were left out, each with its reason."""
         return list(self._outcome(planned).get("skipped", ()))
 
+    def _labels(self) -> dict[str, Any]:
+        """The record of every list of negative labels, by vocabulary, replicate and OOD set."""
+        file = self.files.get(ID)
+        labels = {} if file is None else file.kept(self.tokens[ID]).labels
+        found = {}
+        for variant in self.runnable:
+            for column, ood in self._names(variant, ID).items():
+                if column in labels:
+                    parts = [
+                        str(variant.vocabulary),
+                        *([f"#{variant.replicate}"] if variant.replicate is not None else []),
+                    ]
+                    found[" · ".join(parts) + (f" @ {ood}" if ood else "")] = labels[column]
+        return found
+
     def summary(self) -> dict[str, Any]:
         """What the record says of the group."""
         outcome = self._outcome(self.benchmark.test)
@@ -372,6 +396,7 @@ class _Group:
             "backbone": self.backbone.name,
             "gate": outcome.get("gate"),
             "problem": outcome.get("problem"),
+            "vocabularies": self._labels(),
             "sets": [
                 {
                     "name": s.name,
