@@ -28,7 +28,7 @@ lint: $(STAMP)  ## style and types
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## the site, without warnings, into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)  ## speed, side by side with pytorch-ood and the machine's GEMM rate
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e ".[bench]"
