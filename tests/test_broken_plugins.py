@@ -50,9 +50,12 @@ def shelf(install, monkeypatch):
 
 def fiood(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from fiood_core.cli import main; sys.argv[0] = 'fiood'; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=300
-    )
+    return python(env, code, *arguments)
+
+
+def python(env: dict[str, str], code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
 
 def test_listing_is_quick_and_marks_the_clash(shelf):
