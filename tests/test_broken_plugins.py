@@ -84,9 +84,7 @@ for name in fiood.names("detectors"):
         print(name, "refused")
 """
     shelf["FIOOD_DISABLE"] += ",aa-slow,aa-dies,aa-crashes"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=shelf, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = python(shelf, code)
     assert done.returncode == 0, done.stderr
     assert "[1.] [0.7310586]" in done.stdout
     refused = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("refused")}
