@@ -5,11 +5,13 @@ A line ``<!-- generated: NAME -->`` in a page is replaced by what the function o
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import html
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +21,7 @@ from fiood_core.cli import fiood
 from fiood_core.cli.run import command as fiood_run
 from fiood_core.detector import Detector
 
+CORE = Path(__file__).parent.parent / "fiood_core"
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 
@@ -89,9 +92,20 @@ def commands() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     function.__name__: function
-    for function in (detectors_table, detectors, backbones, datasets, vocabularies, benchmarks, commands)
+    for function in (detectors_table, detectors, backbones, datasets, vocabularies, benchmarks, commands, modules)
 }
 """What a mark may ask for."""
+
+
+def modules() -> str:
+    """One line a module of the core, from its docstring."""
+    rows = ["| module | |", "|---|---|"]
+    for path in sorted(CORE.glob("[!_]*.py")) + sorted(p / "__init__.py" for p in CORE.iterdir() if p.is_dir()):
+        if path.exists():
+            name = path.parent.name if path.name == "__init__.py" else path.stem
+            first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+            rows.append(f"| `{name}` | {_cell(first)} |")
+    return "\n".join(rows)
 
 
 def _classes(kind: str) -> Iterator[tuple[str, Any]]:
