@@ -90,13 +90,6 @@ def commands() -> str:
     return "\n\n".join(parts)
 
 
-GENERATED: dict[str, Callable[[], str]] = {
-    function.__name__: function
-    for function in (detectors_table, detectors, backbones, datasets, vocabularies, benchmarks, commands, modules)
-}
-"""What a mark may ask for."""
-
-
 def modules() -> str:
     """One line a module of the core, from its docstring."""
     rows = ["| module | |", "|---|---|"]
@@ -106,6 +99,13 @@ def modules() -> str:
             first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
             rows.append(f"| `{name}` | {_cell(first)} |")
     return "\n".join(rows)
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    function.__name__: function
+    for function in (detectors_table, detectors, backbones, datasets, vocabularies, benchmarks, commands, modules)
+}
+"""What a mark may ask for."""
 
 
 def _classes(kind: str) -> Iterator[tuple[str, Any]]:
