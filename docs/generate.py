@@ -22,12 +22,18 @@ from fiood_core.cli.run import command as fiood_run
 from fiood_core.detector import Detector
 
 CORE = Path(__file__).parent.parent / "fiood_core"
+ROLE = re.compile(r":(?:mod|class|meth|func|attr|data):<code>~?")
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace every mark in a page; called by mkdocs."""
     return MARK.sub(lambda mark: GENERATED[mark[1]](), markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Leave out the roles that docstrings put before names; called by mkdocs."""
+    return ROLE.sub("<code>", content)
 
 
 def detectors_table() -> str:
