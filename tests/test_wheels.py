@@ -121,7 +121,7 @@ def test_each_plugin_works_alone_from_its_wheel(core_wheel, plugin_wheels, tmp_p
         requests.append(json.dumps([name, str(place), *(str(places[other]) for other in sorted(needed))]))
     command = [sys.executable, "-S", "-c", ALONE, str(third_party(tmp_path / "third-party")), str(core)]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("FIOOD", "PYTHON"))}
-    env["FIOOD_HOME"] = str(tmp_path / "home")
+    env |= {"FIOOD_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, input="\n".join(requests), env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     outcomes = dict(map(json.loads, filter(lambda line: line.startswith("["), done.stdout.splitlines())))
