@@ -15,3 +15,9 @@ def shared() -> Path:
     if not (place / "golden").is_dir():
         pytest.skip(f"developers' data not found at {place}; set FIOOD_SHARED to run this test")
     return place
+
+
+@pytest.fixture(scope="session")
+def lists(shared: Path) -> Path:
+    """The developers' copies of the lists that define the papers' datasets."""
+    return shared / "lists"

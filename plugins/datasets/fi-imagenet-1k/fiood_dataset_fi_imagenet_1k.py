@@ -14,6 +14,7 @@ from fiood_core.lists import csv_columns
 from fiood_core.sources import IMAGENET_VAL
 
 IMAGES, LABELS, FINE, ANIMALS = 655, 522, 358, 380
+COLUMNS = ("val_id", "ood_label", "fine_grained", "reimagenet_flag", "original_wnid")
 FLAGS = {"no_class": 205, "uncertain": 450}
 """OOD pictures by what ReImageNet had said of them."""
 
@@ -75,7 +76,7 @@ class FiImageNet1k(ListedDataset):
                 "(arXiv 2609.01027: upon acceptance); once it is, put both lists there, or give ood_list= and "
                 "ambiguous_list="
             )
-        rows = csv_columns(self._ood, "val_id", "ood_label", "fine_grained", "reimagenet_flag", "original_wnid")
+        rows = csv_columns(self._ood, *COLUMNS)
         _check(rows)
         ids = [imagenet.val_name(row[0]) for row in rows]
         _check_ambiguous(self._ambiguous, set(ids))
