@@ -14,11 +14,7 @@ from fiood_core.download import file_digest
 from fiood_core.errors import DataError
 from fiood_core.shelved import ShelvedDataset
 
-NAMES = [
-    component.name
-    for component in registry.components("dataset")
-    if isinstance(registry.load_component(component), type)
-]
+CLASSES = {name: registry.load("dataset", name) for name in registry.names("datasets")}
 SHELVED = [name for name, cls in CLASSES.items() if isinstance(cls, type) and issubclass(cls, ShelvedDataset)]
 DEFINED_BY = [(n, remote.name) for n in SHELVED for remote in CLASSES[n].list_files if remote.digest]
 OF_THE_PAPERS = {
