@@ -37,12 +37,20 @@ def _sections(detector: Detector) -> Iterator[tuple[str, list[str]]]:
     yield "score", [(inspect.getdoc(cls) or "").partition("\n")[0]]
     yield "formula", [cls.formula or "not stated"]
     yield "needs", [", ".join(cls.needs)]
-    yield "statistics", [statistic.key for statistic in detector.statistics] or ["none: nothing is learned"]
+    yield "statistics", list(_statistics(detector)) or ["none: nothing is learned"]
     yield "columns", [column.key for column in detector.columns] or ["none"]
     yield "parameters", list(_parameters(detector))
     yield "presets", [f"{name}: {_values(values)}" for name, values in cls.presets.items()] or ["none"]
     yield "cost", [cls.cost or "not stated"]
     yield "source", list(_source(cls))
+
+
+def _statistics(detector: Detector) -> Iterator[str]:
+    from fiood_core.detector import Detector as Base
+
+    yield from (statistic.key for statistic in detector.statistics)
+    if type(detector).refine is not Base.refine:
+        yield "and a second round that the first decides"
 
 
 def _parameters(detector: Detector) -> Iterator[str]:
