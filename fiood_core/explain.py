@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fiood_core import results
 from fiood_core.errors import FioodError, StatisticError
-from fiood_core.plan import ID, TRAIN, Plan, PlannedBackbone, PlannedBenchmark, PlannedSet, Variant, token
+from fiood_core.plan import ID, TRAIN, Plan, PlannedBackbone, PlannedBenchmark, PlannedSet, Variant, tokens
 from fiood_core.tasks import ScoreFile, extraction
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def _variant(
     reads = [*(variant.detector.needs if variant.detector else ()), *(c.key for c in variant.columns)]
     reads += [TRAIN] if variant.learns(backbone) else []
     sets = list(benchmark.ood)
-    whole = [name for name in sets if variant.column in kept.get(ID, set()) & kept.get(name, set())]
+    inside = kept.get(ID, set())
+    whole = [n for n in sets if variant.id_column(n) in inside and variant.column in kept.get(n, set())]
     told.cells += max(1, len(sets))
     told.kept += len(whole)
     state = problem.reason if problem is not None else f"{len(whole)} of {len(sets)} kept"
@@ -168,8 +169,9 @@ def _kept(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, di
         if planned.view is None or planned.name == TRAIN or backbone.problem is not None:
             continue
         name = results.scores_path(benchmark.name, backbone.name, None if planned.name == ID else planned.name)
-        tokens = {v.column: token(plan, benchmark, backbone, v, planned.name) for v in plan.variants}
-        found[planned.name] = set(ScoreFile(directory, name).kept(tokens).columns)
+        sound = [v for v in plan.variants if plan.problem(benchmark, backbone, v) is None]
+        wanted = tokens(plan, benchmark, backbone, sound, planned.name)
+        found[planned.name] = set(ScoreFile(directory, name).kept(wanted).columns)
     return found
 
 

@@ -143,6 +143,11 @@ class GeneratedVocabulary(Vocabulary):
         """Independent generations in the file; 1 without a file."""
         return max(1, self.file.replicates)
 
+    @property
+    def content(self) -> str:  # type: ignore[override]
+        """Digest of the generation file; empty without one."""
+        return self.file.digest if self.file.header else ""
+
     def replies(self, context: VocabularyContext) -> dict[str, list[str]]:
         """Raw replies of the context's replicate by conversation.
 

@@ -6,7 +6,7 @@ Planning creates components and reads lists of pictures; it reads no picture and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fiood_core.dataset import Dataset, View
     from fiood_core.detector import Detector
     from fiood_core.images import ImagePolicy
+    from fiood_core.vocabulary import Vocabulary
 
 ID = "id"
 TRAIN = "train"
@@ -184,6 +185,10 @@ class Variant:
     code : str
         SHA-256 of the file that defines it.
     problem : Problem or None
+    content : str
+        What the vocabulary's labels come from: its code, and the files that it names.
+    of_ood : bool
+        Whether the vocabulary depends on the OOD set; then so do the scores of the ID test set.
     """
 
     request: Request
@@ -195,6 +200,8 @@ class Variant:
     parameters: str = "{}"
     code: str = ""
     problem: Problem | None = None
+    content: str = ""
+    of_ood: bool = False
 
     @property
     def column(self) -> str:
@@ -205,6 +212,16 @@ class Variant:
         if self.replicate is not None:
             parts.append(f"#{self.replicate}")
         return " · ".join(parts)
+
+    def id_column(self, ood: str) -> str:
+        """The column of the ID test set's scores that is compared with an OOD set's."""
+        return f"{self.column} @ {ood}" if self.of_ood else self.column
+
+    def names(self, of_set: str, sets: Iterable[str]) -> dict[str, str | None]:
+        """Columns of a set's scores, each with the OOD set that its vocabulary depends on."""
+        if not self.of_ood:
+            return {self.column: None}
+        return {self.id_column(ood): ood for ood in sets} if of_set == ID else {self.column: of_set}
 
     def learns(self, backbone: PlannedBackbone) -> bool:
         """Whether the detector learns from training data, with a backbone's kind of head."""
@@ -386,8 +403,35 @@ def plan_backbone(request: Request, settings: Settings) -> PlannedBackbone:
         return PlannedBackbone(request, None, "", Problem.of(error))
 
 
-def token(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant, name: str) -> str:
-    """What a kept column of scores must have been made from to be used again: everything that can change a score."""
+def tokens(
+    plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, variants: Iterable[Variant], name: str
+) -> dict[str, str]:
+    """The token of every column of a set's scores; see :func:`token`."""
+    return {
+        column: token(plan, benchmark, backbone, variant, name, ood)
+        for variant in variants
+        for column, ood in variant.names(name, benchmark.ood).items()
+    }
+
+
+def token(
+    plan: Plan,
+    benchmark: PlannedBenchmark,
+    backbone: PlannedBackbone,
+    variant: Variant,
+    name: str,
+    ood: str | None = None,
+) -> str:
+    """What a kept column of scores must have been made from to be used again: everything that can change a score.
+
+    Parameters
+    ----------
+    plan, benchmark, backbone, variant
+    name : str
+        The set that is scored.
+    ood : str, optional
+        The OOD set that the vocabulary depends on.
+    """
     train = benchmark.train if variant.learns(backbone) else None
     return digest(
         {
@@ -396,13 +440,26 @@ def token(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, va
             "images": [image_policy(plan.settings).digest, plan.settings.on_bad_image],
             "seed": plan.settings.seed,
             "detector": [variant.request.name, variant.distribution, variant.version, variant.parameters],
-            "vocabulary": None if variant.vocabulary is None else variant.vocabulary.data(),
+            "text": _text(benchmark, backbone),
+            "vocabulary": None if variant.vocabulary is None else [variant.vocabulary.data(), variant.content],
             "replicate": variant.replicate,
+            "vocabulary_of": "" if ood is None else benchmark.find(ood).content,
             "id": benchmark.test.content if benchmark.test else "",
             "train": train.content if train else "",
             "set": benchmark.find(name).content,
         }
     )
+
+
+def _text(benchmark: PlannedBenchmark, backbone: PlannedBackbone) -> list[Any] | None:
+    """The classes of a vision-language model: names, text tower, temperature; None for a classifier."""
+    from fiood_core.backbone import VisionLanguageBackbone
+    from fiood_core.zero_shot import class_names
+
+    model = backbone.backbone
+    if not isinstance(model, VisionLanguageBackbone) or benchmark.test is None or benchmark.test.dataset is None:
+        return None
+    return [list(class_names(benchmark.test.dataset)), model.text_digest, model.temperature]
 
 
 # -- parts of resolve ----------------------------------------------------------------------------------------------
@@ -493,22 +550,22 @@ def _variants(request: Request, suite: Suite, wrong: list[str]) -> list[Variant]
         return [alone]
     if not suite.vocabularies:
         return [replace(alone, problem=Problem("refused", "it scores against negative labels; name a vocabulary"))]
-    return [
-        replace(alone, vocabulary=vocabulary, replicate=replicate)
-        for vocabulary in suite.vocabularies
-        for replicate in _replicates(vocabulary, suite, wrong)
-    ]
+    return [v for vocabulary in suite.vocabularies for v in _with_vocabulary(alone, vocabulary, suite, wrong)]
 
 
-def _replicates(vocabulary: Request, suite: Suite, wrong: list[str]) -> Sequence[int | None]:
+def _with_vocabulary(alone: Variant, request: Request, suite: Suite, wrong: list[str]) -> list[Variant]:
+    """A detector with each replicate of a vocabulary."""
     try:
-        count = int(vocabulary.create().replicates)
+        vocabulary: Vocabulary = request.create()
+        count = int(vocabulary.replicates)
+        content = digest([source_digest(vocabulary), vocabulary.content])
+        made = replace(alone, vocabulary=request, content=content, of_ood=vocabulary.needs_ood)
     except (ParameterError, UnknownComponentError) as error:
-        wrong.append(f"{suite.at(vocabulary)}{error}")
-        return ()
-    except (Exception, SystemExit):
-        return (None,)  # the reason is given where its labels are asked for
-    return [None] if count == 1 else list(range(count))
+        wrong.append(f"{suite.at(request)}{error}")
+        return []
+    except (Exception, SystemExit) as error:
+        return [replace(alone, vocabulary=request, problem=Problem.of(error))]
+    return [replace(made, replicate=replicate) for replicate in ([None] if count == 1 else range(count))]
 
 
 def _misfit(benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant) -> Problem | None:
@@ -519,6 +576,10 @@ def _misfit(benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Var
     negatives = variant.detector is not None and "negatives" in variant.detector.needs
     if negatives and backbone.backbone is not None and not isinstance(backbone.backbone, VisionLanguageBackbone):
         return Problem("refused", f"it scores against negative labels, and {backbone.name} embeds no text")
+    try:
+        _text(benchmark, backbone)
+    except (Exception, SystemExit) as error:
+        return Problem.of(error)
     return None
 
 

@@ -96,6 +96,7 @@ SCHEMA = pa.schema(
         ("ood_digest", pa.string()),
         ("key", pa.string()),
         ("scores", pa.string()),
+        ("id_column", pa.string()),
         ("record", pa.string()),
     ]
 )
@@ -103,8 +104,9 @@ SCHEMA = pa.schema(
 
 ``status`` is ``"ok"``, ``"failed"`` (something raised, or gave what must not be reported) or ``"refused"`` (what was
 asked for has no sound answer), with its ``reason``.  ``column`` is the detector with its parameters and vocabulary, as
-it stands in ``scores``, the file of per-image scores relative to the directory.  ``top1`` is the accuracy on the ID
-test set.  ``publishable`` is false where pictures were skipped or a view is a stand-in.
+it stands in ``scores``, the file of per-image scores relative to the directory; ``id_column`` is the one in the ID test
+set's file that it is compared with, if that is another (its vocabulary depends on the OOD set).  ``top1`` is the
+accuracy on the ID test set.  ``publishable`` is false where pictures were skipped or a view is a stand-in.
 """
 
 RESULT_FILES = ("results.parquet", "results.jsonl", "suite.yaml", "run.json")
@@ -156,7 +158,9 @@ class Results:
         if not row["scores"]:
             raise ResultError(f"the row of {row['column']!r} on {row['ood']!r} has no scores of its own")
         outside = self.directory / row["scores"]
-        return read_scores(outside.parent / "id.parquet", row["column"]), read_scores(outside, row["column"])
+        return read_scores(outside.parent / "id.parquet", row["id_column"] or row["column"]), read_scores(
+            outside, row["column"]
+        )
 
 
 def load(directory: str | Path) -> Results:

@@ -311,7 +311,7 @@ class _Group:
             "status": "ok",
             **metrics,
             "scores": self.files[row.ood].name if row.ood in self.files else None,
-            "id_column": variant.id_column(row.ood),
+            "id_column": variant.id_column(row.ood) if variant.of_ood else None,
         }
         return results.complete(data)
 

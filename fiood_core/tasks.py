@@ -8,20 +8,21 @@ this process, in another, or on another machine that sees the same files.
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fiood_core import results
-from fiood_core.errors import DataError, FioodError, ImageError, ResultError, StoreError
+from fiood_core.errors import DataError, FioodError, ImageError, InputError, ResultError, StoreError
 from fiood_core.plan import (
     ID,
     TRAIN,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from fiood_core.extract import Extracted, ExtractSettings
     from fiood_core.features import FeatureSet
     from fiood_core.store import FeatureStore
+    from fiood_core.vocabulary import Labels
+    from fiood_core.zero_shot import ZeroShot
 
 Task = Mapping[str, Any]
 
@@ -171,9 +174,11 @@ class _Scoring:
     benchmark: PlannedBenchmark
     backbone: Backbone
     store: FeatureStore
+    zero_shot: ZeroShot | None
     detectors: dict[str, Detector]
     broken_columns: dict[str, str]
     failures: dict[str, dict[str, Any]]
+    labels: dict[tuple[Any, ...], Labels] = field(default_factory=dict)
 
     def fail(self, column: str, name: str, error: BaseException | Problem) -> None:
         """Note why a column has no scores for a set (``"*"``: for any)."""
@@ -202,9 +207,12 @@ def _score(task: Task) -> dict[str, Any]:
     outcomes = {name: json.loads(Path(path).read_text(encoding="utf-8")) for name, path in task["inputs"].items()}
     sound = [name for name, outcome in outcomes.items() if "problem" not in outcome]
     broken = {key: why for name in sound for key, why in outcomes[name]["broken_columns"].items()}
-    scoring = _Scoring(spec, settings, _benchmark(spec), _backbone(spec), _store(spec), {}, broken, {})
     if ID not in sound:
         return {"failures": {}}
+    backbone = _backbone(spec)
+    scoring = _Scoring(
+        spec, settings, _benchmark(spec), backbone, _store(spec), _zero_shot(spec, backbone), {}, broken, {}
+    )
     _take_detectors(scoring, train_is_sound=TRAIN in sound)
     _fit(scoring)
     for planned in scoring.benchmark.sets:
@@ -262,21 +270,81 @@ def _score_set(scoring: _Scoring, planned: PlannedSet) -> None:
     file = ScoreFile(Path(scoring.spec["directory"]), scoring.spec["scores"][planned.name])
     tokens = scoring.spec["tokens"][planned.name]
     kept = file.kept(tokens)
-    missing = {column: d for column, d in scoring.detectors.items() if column not in kept.columns}
+    missing = [c for c in _columns(scoring, planned.name) if c.name not in kept.columns]
     if not missing:
         return
     extracted = scoring.read(planned)
-    seed(scoring.settings)
-    scores = score_fitted(
-        missing, extracted.features, on_error=lambda column, error: scoring.fail(column, planned.name, error)
-    )
-    for column, values in scores.items():
+    scores: dict[str, np.ndarray] = {}
+    records: dict[str, Any] = {}
+    for key in dict.fromkeys(c.labels for c in missing):
+        batch, record = _against(scoring, extracted.features, key, [c for c in missing if c.labels == key])
+        group = {c.name: c for c in missing if c.labels == key and c.column in scoring.detectors}
+        if batch is None or not group:
+            continue
+        seed(scoring.settings)
+        scores |= score_fitted(
+            {name: scoring.detectors[c.column] for name, c in group.items()},
+            batch,
+            on_error=lambda name, error, group=group: scoring.fail(  # type: ignore[misc]
+                group[name].column, group[name].ood or planned.name, error
+            ),
+        )
+        records |= dict.fromkeys(group, record) if record else {}
+    for name, values in scores.items():
         if values.shape != (len(extracted.view),):
-            raise ResultError(f"{column!r} gave {values.shape} scores for {len(extracted.view)} pictures")
+            raise ResultError(f"{name!r} gave {values.shape} scores for {len(extracted.view)} pictures")
     ids = tuple(extracted.view.ids)
     columns = {**(kept.columns if kept.ids == ids else {}), **scores}
-    ordered = {column: columns[column] for column in tokens if column in columns}
-    file.write(ids, ordered, tokens, [list(pair) for pair in extracted.skipped])
+    ordered = {name: columns[name] for name in tokens if name in columns}
+    file.write(ids, ordered, tokens, [list(pair) for pair in extracted.skipped], {**kept.labels, **records})
+
+
+class _Column(NamedTuple):
+    """A column of a set's scores: its name there, the detector's, the labels that it takes, and their OOD set."""
+
+    name: str
+    column: str
+    labels: tuple[str, int, str | None] | None
+    ood: str | None
+
+
+def _columns(scoring: _Scoring, of_set: str) -> Iterator[_Column]:
+    for variant in scoring.spec["detectors"]:
+        if variant["column"] not in scoring.detectors:
+            continue
+        for name, ood in scoring.spec["names"][variant["column"]][of_set].items():
+            vocabulary = variant["vocabulary"]
+            key = None if vocabulary is None else (json.dumps(vocabulary), variant["replicate"] or 0, ood)
+            yield _Column(name, variant["column"], key, ood)
+
+
+def _against(
+    scoring: _Scoring, features: FeatureSet, key: tuple[str, int, str | None] | None, columns: Sequence[_Column]
+) -> tuple[FeatureSet | None, dict[str, Any] | None]:
+    """The features with a vocabulary's labels as negatives, and the labels' record; None where there can be none."""
+    if key is None:
+        return features, None
+    try:
+        if scoring.zero_shot is None:
+            raise InputError("negative labels need a model that embeds text")
+        labels = _labels_of(scoring, scoring.zero_shot, key)
+        batch = copy.copy(features)
+        batch.negatives = scoring.zero_shot.negatives(labels)
+    except (Exception, SystemExit) as error:
+        for column in columns:
+            scoring.fail(column.column, column.ood or "*", error)
+        return None, None
+    return batch, {"digest": labels.digest, **labels.record}
+
+
+def _labels_of(scoring: _Scoring, zero_shot: ZeroShot, key: tuple[str, int, str | None]) -> Labels:
+    """A vocabulary's labels, made once a task."""
+    if key not in scoring.labels:
+        vocabulary, replicate, ood = key
+        view = None if ood is None else scoring.benchmark.find(ood).view
+        made = Request.from_data("vocabulary", json.loads(vocabulary)).create()
+        scoring.labels[key] = zero_shot.labels(made, replicate, view)
+    return scoring.labels[key]
 
 
 # -- files of scores -----------------------------------------------------------------------------------------------
@@ -291,11 +359,13 @@ class Kept:
     ids : tuple of str
     columns : mapping from column to ndarray (n,)
     skipped : list of [id, reason]
+    labels : mapping from column to the record of the negative labels that it was scored against
     """
 
     ids: tuple[str, ...] = ()
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     skipped: Sequence[Sequence[str]] = ()
+    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -333,14 +403,24 @@ class ScoreFile:
             return Kept()
         ids, columns = results.parse_scores(content)
         good = {c: v for c, v in columns.items() if c in tokens and note["tokens"].get(c) == tokens[c]}
-        return Kept(ids, good, note["skipped"])
+        return Kept(ids, good, note["skipped"], {c: r for c, r in note.get("labels", {}).items() if c in good})
 
     def write(
-        self, ids: Sequence[str], columns: Mapping[str, np.ndarray], tokens: Mapping[str, str], skipped: Sequence[Any]
+        self,
+        ids: Sequence[str],
+        columns: Mapping[str, np.ndarray],
+        tokens: Mapping[str, str],
+        skipped: Sequence[Any],
+        labels: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Write scores, then the note that vouches for them."""
-        sha256 = results.write_scores(self.path, ids, columns)
-        results.write_json(self.note, {"sha256": sha256, "tokens": {c: tokens[c] for c in columns}, "skipped": skipped})
+        note = {
+            "sha256": results.write_scores(self.path, ids, columns),
+            "tokens": {c: tokens[c] for c in columns},
+            "skipped": skipped,
+            "labels": {c: dict(record) for c, record in (labels or {}).items() if c in columns},
+        }
+        results.write_json(self.note, note)
 
     def columns(self) -> list[str]:
         """Columns of the file as its note has them, in their order."""
@@ -417,7 +497,24 @@ def _benchmark_of(data: str, content: str) -> PlannedBenchmark:
 
 
 def _backbone(spec: Mapping[str, Any]) -> Backbone:
-    return _backbone_of(json.dumps(spec["backbone"], sort_keys=False))
+    """The backbone; a vision-language model with the ID names as its classes."""
+    backbone = _backbone_of(json.dumps(spec["backbone"], sort_keys=False))
+    zero_shot = _zero_shot(spec, backbone)
+    if zero_shot is not None:
+        zero_shot.backbone.set_classes(zero_shot.head)
+    return backbone
+
+
+def _zero_shot(spec: Mapping[str, Any], backbone: Backbone) -> ZeroShot | None:
+    """The text side of a vision-language model on a benchmark; None for a classifier."""
+    from fiood_core.backbone import VisionLanguageBackbone
+    from fiood_core.extract import pick_device
+    from fiood_core.zero_shot import ZeroShot
+
+    test = _benchmark(spec).test
+    if not isinstance(backbone, VisionLanguageBackbone) or test is None or test.dataset is None:
+        return None
+    return ZeroShot(backbone, test.dataset, pick_device(spec["settings"]["device"]))
 
 
 @lru_cache(maxsize=1)

@@ -96,12 +96,15 @@ class Vocabulary(ABC):
         How many independent lists there are.
     needs_embeddings, needs_ood : bool
         Whether :meth:`labels` reads ``context.embed`` / ``context.ood``, so that a plan knows what must come first.
+    content : str
+        Digest of the files that the labels come from, if any: kept scores are good as long as it stays.
     """
 
     api_version: ClassVar[int] = API_VERSION
     replicates: int = 1
     needs_embeddings: bool = False
     needs_ood: bool = False
+    content: str = ""
 
     @abstractmethod
     def labels(self, context: VocabularyContext) -> Labels:

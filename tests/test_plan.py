@@ -100,7 +100,7 @@ def test_unknown_names_are_gathered_with_near_ones():
     found = str(caught.value)
     assert "s.yaml:5: no detector is registered as 'mps'; did you mean 'msp'" in found
     assert "s.yaml:6: no detector is registered as 'nonsense-detector'" in found
-    assert "s.yaml:3: no backbone is registered as 'digits-cn'; did you mean 'digits-cnn'?" in found
+    assert "s.yaml:3: no backbone is registered as 'digits-cn'; did you mean 'digits-cnn'" in found
 
 
 def test_a_parameter_that_does_not_exist_is_named_with_its_line():

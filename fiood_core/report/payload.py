@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from fiood_core.errors import ResultError
 from fiood_core.report.curves import SHARES, Inside, pack, pack_rising
-from fiood_core.report.views import Column, Group, Value, Views
+from fiood_core.report.views import Column, Group, Row, Value, Views
 
 FRACTIONS = ("auroc", "fpr95", "aupr_in", "aupr_out", "auroc_stderr", "fpr95_stderr")
 COUNTS = ("replicate", "n_id", "n_ood")
@@ -177,7 +177,7 @@ def _plots(views: Views, directory: Path, names: _Names) -> tuple[_Plots, list[t
             path = directory / row["scores"]
             folders[path.parent][path.name].setdefault(row["column"], number)
     for folder, files in folders.items():
-        wanted = list(dict.fromkeys(column for columns in files.values() for column in columns))
+        wanted = list(dict.fromkeys(_id_column(views.rows[n]) for columns in files.values() for n in columns.values()))
         try:
             scores = _read(directory, folder / "id.parquet", wanted)
         except ResultError as error:
@@ -195,8 +195,14 @@ def _plots(views: Views, directory: Path, names: _Names) -> tuple[_Plots, list[t
                 row = views.rows[number]
                 labels = {name: row[name] for name in ("benchmark", "backbone", "ood")}
                 labels["method"] = views.methods[number]
-                plots.add(labels, row["replicate"] or 0, numbers[column], insides[column], outside[column])
+                inside = _id_column(row)
+                plots.add(labels, row["replicate"] or 0, numbers[inside], insides[inside], outside[column])
     return plots, unread
+
+
+def _id_column(row: Row) -> str:
+    """The column of the ID test set's scores that a row's are compared with."""
+    return str(row.get("id_column") or row["column"])
 
 
 def _read(directory: Path, path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:

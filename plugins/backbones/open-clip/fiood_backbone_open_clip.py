@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fiood_core import Card, VisionLanguageBackbone, settings
-from fiood_core.archive import file_digest
 from fiood_core.backbone import Outputs
+from fiood_core.download import file_digest
 from fiood_core.errors import GateError, InputError, ParameterError
 from fiood_core.head import Head
 from fiood_core.text import TEMPERATURE

@@ -111,6 +111,7 @@ class Digits(_Bundled):
     )
     files = (DIGITS,)
     digits: ClassVar[range] = range(6)
+    class_names: Sequence[str] | None = NAMES[:6]
 
     def __init__(self, split: Split = "test") -> None:
         if split not in ("test", "train"):
@@ -154,6 +155,7 @@ class UnseenDigits(Digits):
         notes=Digits.info.notes,
     )
     digits = range(6, 10)
+    class_names = None
 
     def _view(self, ids: Sequence[str], labels: Sequence[int]) -> View:
         return View("scikit-learn/digits", ids, concepts=[Concept(NAMES[label]) for label in labels])

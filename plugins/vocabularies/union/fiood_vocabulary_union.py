@@ -39,6 +39,11 @@ class Union(Vocabulary):
             raise ParameterError(f"parts of a union have {sorted(counts)} generations; give them the same number")
         return counts.pop() if counts else 1
 
+    @property
+    def content(self) -> str:  # type: ignore[override]
+        """What the parts come from."""
+        return " ".join(part.content for part in self.parts)
+
     def labels(self, context: VocabularyContext) -> Labels:
         """The parts' labels, joined."""
         lists = [part.labels(context if part.replicates > 1 else replace(context, replicate=0)) for part in self.parts]

@@ -27,6 +27,8 @@ class WordNetLabels(Vocabulary):
         Folder or archive of WordNet 3.0; by default wherever it is installed, see :func:`fiood_core.wordnet.load`.
     """
 
+    content = wordnet.DIGEST
+
     def __init__(
         self,
         m: int | None = None,

@@ -1,0 +1,106 @@
+"""The text side of a run: ID names as a vision-language model's classes, vocabularies as its negative labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fiood_core import registry
+from fiood_core.errors import InputError
+from fiood_core.head import Head
+from fiood_core.text import LabelEmbeddings, distinct, zero_shot_head
+from fiood_core.vocabulary import Labels, Vocabulary, VocabularyContext
+
+if TYPE_CHECKING:
+    from fiood_core.backbone import VisionLanguageBackbone
+    from fiood_core.dataset import Dataset, View
+
+IMAGENET_NAMES = "imagenet-names"
+
+
+def class_names(dataset: Dataset) -> tuple[str, ...]:
+    """One name for each class that a dataset's targets count.
+
+    The dataset's own names; else, where its classes have WordNet ids, those of the vocabulary ``imagenet-names``.
+
+    Raises
+    ------
+    InputError
+        The dataset says neither.
+    """
+    if dataset.class_names is not None:
+        return tuple(dataset.class_names)
+    if dataset.class_wnids is not None:
+        names: list[str] = registry.create("vocabulary", IMAGENET_NAMES).names(dataset.class_wnids)
+        return tuple(names)
+    raise InputError(
+        f"a vision-language model needs the names of the classes, and {dataset.info.title} has none; put its pictures "
+        "into folders named by WordNet id, or list them with both a class index and a concept"
+    )
+
+
+@dataclass(frozen=True)
+class ZeroShot:
+    """One vision-language model with the classes of one ID set.
+
+    Attributes
+    ----------
+    backbone : VisionLanguageBackbone
+        Loaded only if text embeddings are missing.
+    dataset : Dataset
+        The ID test set, for its classes.
+    device : str or torch.device
+    root : Path, optional
+        Of the text-embedding cache.
+    """
+
+    backbone: VisionLanguageBackbone
+    dataset: Dataset
+    device: torch.device | str = "cpu"
+    root: Path | None = None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """One name a class."""
+        return class_names(self.dataset)
+
+    @cached_property
+    def embeddings(self) -> LabelEmbeddings:
+        """Text embeddings of this model, kept on disk."""
+        return LabelEmbeddings(self.backbone, self.device, root=self.root)
+
+    @cached_property
+    def head(self) -> Head:
+        """Distinct ID names as a head; equal names share a row that stands for all their classes."""
+        return zero_shot_head(self.names, self.embeddings, self.backbone.temperature)
+
+    def labels(self, vocabulary: Vocabulary, replicate: int = 0, ood: View | None = None) -> Labels:
+        """A vocabulary's labels for these classes, this model and an OOD set."""
+        distinct_names, _ = distinct(self.names)
+        needs = vocabulary.needs_embeddings
+        return vocabulary.labels(
+            VocabularyContext(
+                id_names=self.names,
+                id_wnids=self.dataset.class_wnids,
+                embed=self.embeddings if needs else None,
+                id_embeddings=self.embeddings(distinct_names) if needs else None,
+                ood=ood if vocabulary.needs_ood else None,
+                replicate=replicate,
+            )
+        )
+
+    def negatives(self, labels: Labels) -> Head:
+        """Labels as a head over the same features; a repeated label counts again.
+
+        Raises
+        ------
+        InputError
+            There are none.
+        """
+        if not len(labels):
+            raise InputError("the vocabulary is empty for this set; every score against it would be the same")
+        return zero_shot_head(labels.names, self.embeddings, self.backbone.temperature, once=False)
