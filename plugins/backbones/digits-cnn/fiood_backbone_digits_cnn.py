@@ -72,7 +72,7 @@ class DigitsCNN(Backbone):
         self._device = torch.device(device)
         if self._network is None:
             self._network = _trained(self._place())
-        self._network.to(self._device).eval()
+        self._network.to(self._device).eval().requires_grad_(False)
 
     @property
     def module(self) -> nn.Sequential:
@@ -180,4 +180,4 @@ def _fit(network: nn.Sequential, images: Tensor, labels: Tensor) -> nn.Sequentia
             loss.backward()
             optimiser.step()
             schedule.step()
-    return network.eval().requires_grad_(False)
+    return network.eval()

@@ -57,7 +57,7 @@ class EfficientNetLite(Backbone):
         self._device = torch.device(device)
         if self._network is None:
             self._network = _network(_checkpoint(), self.weights_digest)
-        self._network.to(self._device).eval()
+        self._network.to(self._device).to(memory_format=torch.channels_last).eval()  # twice as fast on a CPU
 
     @cached_property
     def transform(self) -> Callable[[Image.Image], Tensor]:
