@@ -585,12 +585,12 @@ def _lock(folder: Path, waiting: Callable[[], None]) -> Iterator[bool]:
     try:
         locked = _acquire(handle, waiting)
         while locked and not _still(handle, folder):  # removed while this process waited
-            os.close(handle)
+            _release(handle)
             handle = _open_folder(folder)
             locked = _acquire(handle, waiting)
         yield locked
     finally:
-        os.close(handle)
+        _release(handle)
 
 
 def _open_folder(folder: Path) -> int:
@@ -612,6 +612,15 @@ def _acquire(handle: int, waiting: Callable[[], None]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _release(handle: int) -> None:
+    """Give the lock up by name: worker processes may hold copies of the handle, and closing one would not do."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 def _still(handle: int, folder: Path) -> bool:

@@ -592,6 +592,17 @@ def test_a_broken_picture_is_named_from_worker_processes_too(workers: int, pictu
         extract(backbone_of(), Files(pictures), FeatureStore(tmp_path / "s"), replace(SETTINGS, workers=workers))
 
 
+def test_an_error_leaves_no_lock_with_the_workers(pictures: Path, tmp_path: Path) -> None:
+    (pictures / "p03.png").write_bytes(b"")
+    store = FeatureStore(tmp_path / "store")
+    with pytest.raises(ImageError) as caught:  # the traceback keeps the workers alive
+        extract(backbone_of(), Files(pictures), store, replace(SETTINGS, workers=2))
+    heard: list[str] = []
+    extract(backbone_of(), Files(pictures), store, SKIP, event=lambda name, **_: heard.append(name))
+    assert "extraction-waiting" not in heard
+    assert caught.value is not None
+
+
 class Crops(ToTensor):
     def __call__(self, picture: Image.Image) -> Tensor:
         return super().__call__(picture)[:, : 3 + int(np.array(picture)[0, 0, 0]) % 3]
