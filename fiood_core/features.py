@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fiood_core.errors import InputError
 from fiood_core.head import Head
-from fiood_core.linalg import ascending, unit
+from fiood_core.linalg import ascending, row_norms, unit
 
 BLOCK_ROWS = 4096
 """Rows of one block.  Part of the numbers' definition: changing it may change last bits."""
@@ -205,6 +205,13 @@ class Block:
         return self.source.head(self.features)
 
     @property
+    def head(self) -> Head:
+        """The head that came with the rows."""
+        if self.source.head is None:
+            raise InputError("the head is missing; pass FeatureSet(head=...)")
+        return self.source.head
+
+    @property
     def labels(self) -> Tensor:
         """True classes (n,) as int64."""
         if self.source.labels is None:
@@ -227,7 +234,7 @@ class Block:
     @property
     def norms(self) -> Tensor:
         """Euclidean norms (n,) of the features."""
-        return self.once("norms", lambda: self.features.norm(dim=1))
+        return self.once("norms", lambda: row_norms(self.features))
 
     @property
     def unit_features(self) -> Tensor:

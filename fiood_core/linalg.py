@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 GRAM_PARTS = 4
 """Column groups of :func:`add_gram`: 5/8 of a full product's work."""
 
+ROWS_AT_ONCE = 16384
+"""Rows that :func:`largest_inner` compares with the queries at a time."""
+
 NEAR = 1e-4
 """Squared distance, relative to the squared norms, below which a pair's distance is taken from its difference."""
 
@@ -71,15 +74,41 @@ def nearest_squared_distance(z: Tensor, points: Tensor) -> Tensor:
     return squared_norms(z) - inner.amax(dim=1)
 
 
+def largest_inner(queries: Tensor, rows: Tensor, k: int, offsets: Tensor | None = None) -> Tensor:
+    """The ``k`` largest of each query's inner products with rows, minus the rows' offsets; (n, k), downwards.
+
+    Parameters
+    ----------
+    queries : Tensor (n, D)
+    rows : Tensor (m, D)
+        At least ``k``; taken :data:`ROWS_AT_ONCE` at a time.
+    offsets : Tensor (m,), optional
+    """
+    best = queries.new_empty(len(queries), 0)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        inner = queries @ rows[part].T
+        if offsets is not None:
+            inner -= offsets[part]
+        inner = torch.cat([best, inner], dim=1) if start else inner
+        best = inner.topk(min(k, inner.shape[1]), dim=1).values
+    return best
+
+
+def row_norms(x: Tensor) -> Tensor:
+    """Euclidean norms (n,) of rows."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
+    return norms
+
+
 def squared_norms(x: Tensor) -> Tensor:
     """Squared Euclidean norms (n,) of rows."""
-    norms: Tensor = torch.linalg.vector_norm(x, dim=1)
-    return norms.square()
+    return row_norms(x).square()
 
 
 def unit(x: Tensor) -> Tensor:
     """Rows over their norm; a zero row stays zero."""
-    norms: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    norms = row_norms(x)[:, None]
     return x / torch.where(norms > 0, norms, torch.ones_like(norms))
 
 
