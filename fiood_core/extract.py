@@ -378,8 +378,7 @@ class _Job:
         except DiskFullError as error:
             kept = min(len(segment.checked(key)) for key in lacking)
             raise StoreError(
-                f"{error}; {kept} of {segment.shards} shards of {self.dataset.info.title} with {self.title} are kept: "
-                "free space and run again, it goes on from there"
+                f"{error} ({kept} of {segment.shards} shards of {self.dataset.info.title} with {self.title} are there)"
             ) from error
 
     def _batches(self, segment: Segment, numbers: np.ndarray, shards: Sequence[int]) -> Iterator[tuple[range, _Batch]]:

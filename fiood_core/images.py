@@ -10,6 +10,7 @@ this one scales: grey pictures of 16 bits are divided by 257 and rounded.  Pillo
 from __future__ import annotations
 
 import hashlib
+import stat
 import threading
 import warnings
 from collections.abc import Mapping
@@ -107,8 +108,6 @@ def decode(source: Path | Image.Image, policy: ImagePolicy, *, name: str) -> Ima
         reason = f"is not a picture, or of another format than {', '.join(FORMATS)}"
     except (FileNotFoundError, NotADirectoryError):
         reason = "does not exist"
-    except IsADirectoryError:
-        reason = "is a directory"
     except PermissionError:
         reason = "may not be read"
     except MemoryError as error:
@@ -136,9 +135,12 @@ def _shown(source: Path | Image.Image, name: str) -> str:
 def _opened(source: Path | Image.Image) -> AbstractContextManager[BinaryIO | None]:
     if isinstance(source, Image.Image):
         return nullcontext()
-    if source.is_dir():  # some systems call it a matter of permission
-        raise IsADirectoryError
-    if source.stat().st_size == 0:
+    status = source.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise _Refusal("is a directory")
+    if not stat.S_ISREG(status.st_mode):
+        raise _Refusal("is no regular file")
+    if status.st_size == 0:
         raise _Refusal("is an empty file")
     return source.open("rb")
 

@@ -333,7 +333,10 @@ def _reading(path: Path) -> Any:
 
 def _write_error(path: Path, error: OSError) -> StoreError:
     if error.errno in _FULL:
-        return DiskFullError(f"disk full (or a quota or file-size limit reached) at {path}: {error.strerror}")
+        return DiskFullError(
+            f"disk full (or a quota or file-size limit reached) at {path}: {error.strerror}; what was written before "
+            "is kept, so free space and run again"
+        )
     return StoreError(f"cannot write {path}: {error.strerror}; make the place writable, or set FIOOD_HOME to another")
 
 

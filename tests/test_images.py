@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import struct
 import warnings
 import zlib
@@ -184,6 +185,13 @@ def test_missing_files_and_directories_are_refused_by_name(tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(ImageError, match="inner"):
         rgb(tmp_path / "file" / "inner.jpg")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_that_would_never_end_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(ImageError, match="no regular file"):
+        rgb(tmp_path / "pipe.jpg")
 
 
 def test_a_system_that_cannot_read_is_not_taken_for_a_broken_picture(
