@@ -116,7 +116,7 @@ def fetch(remote: Remote, folder: Path, *, offline: bool = False, progress: Prog
     raise DataError(
         f"{remote.name} could not be fetched:\n  "
         + "\n  ".join(reasons)
-        + f"\n{remote.instructions or 'Get it by hand.'} Then put it at {target} and run again"
+        + f"\n{remote.instructions or 'Get it by hand.'} Put it at {target} and run again"
     )
 
 

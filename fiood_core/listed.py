@@ -164,10 +164,10 @@ class ListedDataset(ShelvedDataset):
     def verify(self, progress: Progress | None = None) -> Sequence[str]:
         try:
             entries = self.listed
-        except DataError as error:
-            return str(error).splitlines()
+        except DataError:
+            return [f"missing: {sentence}" for sentence in self.missing()]
         if not self.root.exists():
-            return self.missing()
+            return [f"missing: {sentence}" for sentence in self.missing()]
         located = self._located
         known = self._accepted
         report = []

@@ -56,6 +56,10 @@ class ShelvedDataset(Dataset):
         The pictures' folder on the shelf.
     list_files : tuple of Remote
     archive : Remote
+    given_lists : dict from name to path
+        List files that the user keeps elsewhere.
+    canonical : bool
+        False for a stand-in.
     """
 
     name: ClassVar[str]
@@ -76,6 +80,7 @@ class ShelvedDataset(Dataset):
         self._home = settings.home() / "datasets" / (self.shelf or self.name)
         self._root = None if root is None else Path(root).expanduser()
         self.lists = self._home / "lists" if lists is None else Path(lists).expanduser()
+        self.given_lists: dict[str, Path] = {}
         self.canonical = True
 
     # -- what a kind of dataset says -----------------------------------------------------------------------------
@@ -154,7 +159,7 @@ class ShelvedDataset(Dataset):
         """
         problems = []
         for remote in self.list_files:
-            path = self.lists / remote.name
+            path = self.list_path(remote)
             if not path.is_file():
                 how = f"{self.command}, or get it from {remote.urls[0]}" if remote.urls else remote.instructions
                 problems.append(f"{self.name}: its list {remote.name} is not at {path}; {how}")
@@ -165,7 +170,11 @@ class ShelvedDataset(Dataset):
                 )
         if problems:
             raise DataError("\n".join(problems))
-        return {remote.name: self.lists / remote.name for remote in self.list_files}
+        return {remote.name: self.list_path(remote) for remote in self.list_files}
+
+    def list_path(self, remote: Remote) -> Path:
+        """Where a list file is kept."""
+        return self.given_lists.get(remote.name, self.lists / remote.name)
 
     @property
     def command(self) -> str:
@@ -176,7 +185,7 @@ class ShelvedDataset(Dataset):
     def how_to_get(self) -> str:
         """What to do for the pictures, as the end of a message."""
         if self.archive.urls:
-            return f"{self.command}, or {self.command} --adopt FOLDER for a copy that you have"
+            return f"{self.command}, with --adopt FOLDER for a copy that you have"
         return f"{self.archive.instructions} Then {self.command} --adopt PLACE, the folder or the archive"
 
     def stand_in(self, manifest: Mapping[str, object]) -> Self:
@@ -220,8 +229,12 @@ class ShelvedDataset(Dataset):
     def _fetch_lists(self, offline: bool, progress: Progress | None) -> list[str]:
         problems = []
         for remote in self.list_files if self.canonical else ():
+            given = self.given_lists.get(remote.name)
             try:
-                fetch(remote, self.lists, offline=offline, progress=progress)
+                if given is None:
+                    fetch(remote, self.lists, offline=offline, progress=progress)
+                elif not given.is_file():
+                    raise DataError(f"there is no list {given}. {remote.instructions}")
             except DataError as error:
                 problems.append(f"{self.name}: {error}")
         return problems

@@ -12,6 +12,15 @@ IMAGENET_VAL = Remote(
     instructions="Get ILSVRC2012_img_val.tar from https://image-net.org (an account is needed).",
 )
 
+FI_NOT_RELEASED = (
+    "Fi-ImageNet-1k's lists are not released yet (arXiv 2609.01027: upon acceptance). When they are, get them from its "
+    "authors, or give them as ood_list= and ambiguous_list=."
+)
+FI_OOD = Remote("fi_imagenet_1k_ood.csv", instructions=FI_NOT_RELEASED)
+FI_AMBIGUOUS = Remote("fi_imagenet_1k_ambiguous.txt", instructions=FI_NOT_RELEASED)
+FI_OOD_IMAGES, FI_AMBIGUOUS_IMAGES = 655, 980
+"""Validation pictures that Fi-ImageNet-1k takes out: out of distribution, and ambiguous."""
+
 IMAGENET_21K = Remote(
     "imagenet-21k",
     kind="tar",

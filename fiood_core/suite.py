@@ -292,7 +292,7 @@ def anchored(request: Request, base: Path | None) -> Request:
         location, colon, attribute = name.partition(":")
         name = f"{(base / location).resolve()}{colon}{attribute}"
     if request.kind == "dataset":
-        for key in ("path", "root", "labels"):
+        for key in ("path", "root", "labels", "lists", "ood_list", "ambiguous_list"):
             if isinstance(parameters.get(key), str):
                 place = Path(parameters[key]).expanduser()
                 parameters[key] = str(place if place.is_absolute() else (base / place).resolve())

@@ -11,9 +11,9 @@ from fiood_core.dataset import Concept, Info
 from fiood_core.errors import DataError
 from fiood_core.listed import Entry, ListedDataset
 from fiood_core.lists import csv_columns
-from fiood_core.sources import IMAGENET_VAL
+from fiood_core.sources import FI_AMBIGUOUS, FI_AMBIGUOUS_IMAGES, FI_OOD, FI_OOD_IMAGES, IMAGENET_VAL
 
-IMAGES, LABELS, FINE, ANIMALS = 655, 522, 358, 380
+LABELS, FINE, ANIMALS = 522, 358, 380
 COLUMNS = ("val_id", "ood_label", "fine_grained", "reimagenet_flag", "original_wnid")
 FLAGS = {"no_class": 205, "uncertain": 450}
 """OOD pictures by what ReImageNet had said of them."""
@@ -21,7 +21,6 @@ FLAGS = {"no_class": 205, "uncertain": 450}
 FINE_FLAGS = {"no_class": 117, "uncertain": 241}
 """The same of the fine-grained pictures."""
 
-AMBIGUOUS = 980
 ANIMAL_CLASSES = 398
 """ImageNet-1k's first 398 classes are its animals."""
 
@@ -50,9 +49,10 @@ class FiImageNet1k(ListedDataset):
         citation="Fi-ImageNet-1k, 2026, arXiv 2609.01027",
         licence="not stated; pictures: image-net.org terms of access",
         home="https://arxiv.org/abs/2609.01027",
-        expected_count=IMAGES,
+        expected_count=FI_OOD_IMAGES,
         notes="To be released upon acceptance. Subsets: fine-grained (358) and ordinary (297).",
     )
+    list_files = (FI_OOD, FI_AMBIGUOUS)
     archive = IMAGENET_VAL
     folder = None
 
@@ -64,22 +64,15 @@ class FiImageNet1k(ListedDataset):
         ambiguous_list: str | Path | None = None,
     ) -> None:
         super().__init__(root, lists)
-        self._ood = Path(ood_list).expanduser() if ood_list else self.lists / "fi_imagenet_1k_ood.csv"
-        default = self.lists / "fi_imagenet_1k_ambiguous.txt"
-        self._ambiguous = Path(ambiguous_list).expanduser() if ambiguous_list else default
+        for remote, path in ((FI_OOD, ood_list), (FI_AMBIGUOUS, ambiguous_list)):
+            if path is not None:
+                self.given_lists[remote.name] = Path(path).expanduser()
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
-        absent = [path for path in (self._ood, self._ambiguous) if not path.is_file()]
-        if absent:
-            raise DataError(
-                f"{self.name}: there is no {' and no '.join(map(str, absent))}. The list is not released yet "
-                "(arXiv 2609.01027: upon acceptance); once it is, put both lists there, or give ood_list= and "
-                "ambiguous_list="
-            )
-        rows = csv_columns(self._ood, *COLUMNS)
+        rows = csv_columns(lists[FI_OOD.name], *COLUMNS)
         _check(rows)
         ids = [imagenet.val_name(row[0]) for row in rows]
-        _check_ambiguous(self._ambiguous, set(ids))
+        _check_ambiguous(lists[FI_AMBIGUOUS.name], set(ids))
         return [
             Entry(name, concept=Concept(label), subsets=("fine-grained" if fine == "1" else "ordinary",))
             for name, (_, label, fine, _, _) in zip(ids, rows, strict=True)
@@ -88,8 +81,8 @@ class FiImageNet1k(ListedDataset):
 
 def _check(rows: Sequence[tuple[str, ...]]) -> None:
     """The paper's arithmetic."""
-    if len(rows) != IMAGES:
-        raise DataError(f"fi-imagenet-1k: the list has {len(rows)} rows, the set has {IMAGES} pictures")
+    if len(rows) != FI_OOD_IMAGES:
+        raise DataError(f"fi-imagenet-1k: the list has {len(rows)} rows, the set has {FI_OOD_IMAGES} pictures")
     if any(not label.strip() for _, label, *_ in rows):
         raise DataError("fi-imagenet-1k: a row has no ood_label")
     odd = [row[0] for row in rows if row[2] not in {"0", "1"} or row[3] not in FLAGS]
@@ -103,7 +96,7 @@ def _check(rows: Sequence[tuple[str, ...]]) -> None:
     if foreign:
         raise DataError(f"fi-imagenet-1k: original_wnid {foreign[0]!r} is no ImageNet-1k class")
     for what, found, expected in (
-        ("distinct pictures", len({imagenet.val_name(row[0]) for row in rows}), IMAGES),
+        ("distinct pictures", len({imagenet.val_name(row[0]) for row in rows}), FI_OOD_IMAGES),
         ("distinct labels", len({row[1].casefold() for row in rows}), LABELS),
         ("fine-grained pictures", len(fine), FINE),
         ("flags", dict(Counter(row[3] for row in rows)), FLAGS),
@@ -121,7 +114,7 @@ def _check(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _check_ambiguous(path: Path, ood: set[str]) -> None:
     ambiguous = imagenet.val_ids(path)
-    if len(ambiguous) != AMBIGUOUS:
-        raise DataError(f"{path} names {len(ambiguous)} pictures, the paper has {AMBIGUOUS} ambiguous ones")
+    if len(ambiguous) != FI_AMBIGUOUS_IMAGES:
+        raise DataError(f"{path} names {len(ambiguous)} pictures, the paper has {FI_AMBIGUOUS_IMAGES} ambiguous ones")
     if ambiguous & ood:
         raise DataError(f"{path} names {min(ambiguous & ood)}, which is on the OOD list too")

@@ -90,7 +90,9 @@ def test_one_row_less_or_an_ambiguous_list_that_does_not_fit_is_refused(tmp_path
 
 
 def test_until_it_is_released_it_refuses_with_instructions(tmp_path):
-    (message,) = [line for line in FiImageNet1k(lists=tmp_path).missing() if "not released yet" in line]
-    assert "fi_imagenet_1k_ood.csv" in message
-    assert "fi_imagenet_1k_ambiguous.txt" in message
-    assert "ood_list=" in message
+    first, second, pictures = FiImageNet1k(tmp_path / "none", tmp_path).missing()
+    for message, name in ((first, "fi_imagenet_1k_ood.csv"), (second, "fi_imagenet_1k_ambiguous.txt")):
+        assert name in message
+        assert "not released yet" in message
+        assert "ood_list=" in message
+    assert "ILSVRC2012_img_val.tar" in pictures

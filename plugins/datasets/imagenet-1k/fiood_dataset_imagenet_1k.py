@@ -16,7 +16,14 @@ from fiood_core.listed import Entry, ListedDataset
 from fiood_core.lists import image_list
 from fiood_core.locate import scan
 from fiood_core.shelved import ShelvedDataset, some
-from fiood_core.sources import IMAGENET_VAL, openood
+from fiood_core.sources import (
+    FI_AMBIGUOUS,
+    FI_AMBIGUOUS_IMAGES,
+    FI_OOD,
+    FI_OOD_IMAGES,
+    IMAGENET_VAL,
+    openood,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,8 +32,6 @@ CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challeng
 LICENCE = "image-net.org terms of access"
 HOME = "https://image-net.org"
 CLASSES, TRAIN_IMAGES = 1000, 1_281_167
-OOD_IMAGES, AMBIGUOUS_IMAGES = 655, 980
-"""Validation pictures that Fi-ImageNet-1k takes out."""
 LABELS = (
     openood("test_imagenet.txt", "7e0e05f8aa8e312992bfe342d57b8513dd4e62b68fedb5a1c63b6bca662d047c"),
     openood("val_imagenet.txt", "b352c357d25ca94aae787ff7a65aaee0a4c219ab4021481ce3ccc97b88904fea"),
@@ -100,7 +105,7 @@ class ImageNetID(ImageNetVal):
         citation="Fi-ImageNet-1k, 2026, arXiv 2609.01027",
         licence=LICENCE,
         home=HOME,
-        expected_count=VAL_IMAGES - OOD_IMAGES - AMBIGUOUS_IMAGES,
+        expected_count=VAL_IMAGES - FI_OOD_IMAGES - FI_AMBIGUOUS_IMAGES,
     )
 
     folder = None
@@ -114,28 +119,23 @@ class ImageNetID(ImageNetVal):
         ambiguous_list: str | Path | None = None,
     ) -> None:
         super().__init__(root, lists, labels)
-        given = (ood_list, "fi_imagenet_1k_ood"), (ambiguous_list, "fi_imagenet_1k_ambiguous")
-        self._left_out = [Path(path).expanduser() if path else self._default(name) for path, name in given]
+        self.list_files = (*self.list_files, FI_OOD, FI_AMBIGUOUS)
+        text = self.lists / Path(FI_OOD.name).with_suffix(".txt")
+        for remote, path in ((FI_OOD, ood_list or (text if text.is_file() else None)), (FI_AMBIGUOUS, ambiguous_list)):
+            if path is not None:
+                self.given_lists[remote.name] = Path(path).expanduser()
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
-        absent = [path for path in self._left_out if not path.is_file()]
-        if absent:
-            raise DataError(
-                f"{self.name}: there is no {' and no '.join(map(str, absent))}. Fi-ImageNet-1k's lists are not "
-                "released yet (arXiv 2609.01027: upon acceptance); once they are, put both there, or give ood_list= "
-                "and ambiguous_list="
-            )
-        ood, ambiguous = map(val_ids, self._left_out)
-        for path, ids, count in zip(self._left_out, (ood, ambiguous), (OOD_IMAGES, AMBIGUOUS_IMAGES), strict=True):
+        left_out: set[str] = set()
+        for remote, count in ((FI_OOD, FI_OOD_IMAGES), (FI_AMBIGUOUS, FI_AMBIGUOUS_IMAGES)):
+            path = lists[remote.name]
+            ids = val_ids(path)
             if len(ids) != count:
                 raise DataError(f"{path} names {len(ids)} validation pictures, Fi-ImageNet-1k's list has {count}")
-        if ood & ambiguous:
-            raise DataError(f"both of Fi-ImageNet-1k's lists name {min(ood & ambiguous)}; they must be disjoint")
-        return [entry for entry in super().entries(lists) if entry.id not in ood | ambiguous]
-
-    def _default(self, name: str) -> Path:
-        table = self.lists / f"{name}.csv"
-        return table if table.is_file() else self.lists / f"{name}.txt"
+            if left_out & ids:
+                raise DataError(f"both of Fi-ImageNet-1k's lists name {min(left_out & ids)}; they must be disjoint")
+            left_out |= ids
+        return [entry for entry in super().entries(lists) if entry.id not in left_out]
 
 
 class ImageNetTrain(ShelvedDataset):
