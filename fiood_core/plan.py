@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fiood_core import registry
@@ -133,6 +134,15 @@ class PlannedBenchmark:
     def sets(self) -> Sequence[PlannedSet]:
         """ID test set, training set, OOD sets."""
         return [s for s in (self.test, self.train, *self.ood.values()) if s is not None]
+
+    @cached_property
+    def seen(self) -> int:
+        """How many ID test pictures the training set holds too; what learns from it has seen them."""
+        if self.test is None or self.train is None or self.test.view is None or self.train.view is None:
+            return 0
+        if self.test.view.source != self.train.view.source:
+            return 0
+        return len(set(self.test.view.ids) & set(self.train.view.ids))
 
     def find(self, name: str) -> PlannedSet:
         """The set of a name; ``"id"`` and ``"train"`` are the ID ones."""

@@ -357,7 +357,7 @@ class _Group:
             "top1": gate.get("top1"),
             "canonical": canonical,
             "skipped": skipped,
-            "publishable": canonical and not skipped,
+            "publishable": canonical and not skipped and not (train is not None and self.benchmark.seen),
             "record": RECORD,
         }
 
@@ -396,6 +396,7 @@ class _Group:
             "backbone": self.backbone.name,
             "gate": outcome.get("gate"),
             "problem": outcome.get("problem"),
+            "seen": self.benchmark.seen,
             "vocabularies": self._labels(),
             "sets": [
                 {

@@ -81,6 +81,11 @@ def _notes(found: Results) -> Iterator[str]:
         message = (group.get("gate") or {}).get("message")
         if message:
             yield f"{group['backbone']} on {group['benchmark']}: {message}"
+        if group.get("seen"):
+            yield (
+                f"{group['backbone']} on {group['benchmark']}: {group['seen']} ID test pictures are in the training set "
+                "too; detectors that learn have seen them, their numbers mean little and cannot be published"
+            )
     for column, reason in found.run.get("left_out", {}).items():
         yield f"left out: {column}: {reason}"
 

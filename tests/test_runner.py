@@ -307,3 +307,20 @@ def test_labels_become_file_names_one_to_one():
     names = [results.file_name(label) for label in labels]
     assert len(set(names)) == len(names)
     assert all("/" not in name and not name.startswith(".") and len(name) < 130 for name in names)
+
+
+def test_training_pictures_among_the_test_pictures_are_told_and_block_publication(go):
+    from fiood_core.summary import summary
+
+    pictures = {"name": f"{TINY}:Pictures"}
+    benchmark = {
+        "id": pictures,
+        "train": pictures,
+        "ood": {"o": {"name": f"{TINY}:Pictures", "labelled": False, "count": 9}},
+    }
+    found = go(suite(["Largest", "Centre"], benchmark=benchmark))
+    assert {row["detector"].rpartition(":")[2]: row["publishable"] for row in found.rows} == {
+        "Largest": True,
+        "Centre": False,
+    }
+    assert "30 ID test pictures are in the training set too" in summary(found)
