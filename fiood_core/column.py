@@ -48,9 +48,12 @@ class Column(ABC):
         are computed once for all detectors.
     needs_head : bool
         Whether values depend on the head; then the store keeps the column under the head's digest too.
+    vision_language : bool
+        Whether only a vision-language model can give it.
     """
 
     needs_head: bool = False
+    vision_language: bool = False
 
     @property
     @abstractmethod

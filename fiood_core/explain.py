@@ -90,13 +90,13 @@ def _group(
     store: FeatureStore,
 ) -> None:
     told.lines += ["", f"{backbone.name} on {benchmark.name}"]
-    wanted = {TRAIN: [v for v in plan.variants if v.learns(backbone)]}
+    wanted = {TRAIN: [v for v in plan.variants_of(backbone) if v.learns(backbone)]}
     for planned in benchmark.sets:
-        readers = wanted.get(planned.name, plan.variants)
+        readers = wanted.get(planned.name, plan.variants_of(backbone))
         if readers or planned.name != TRAIN:
             _set(told, plan, planned, backbone, readers, store)
     kept = _kept(plan, benchmark, backbone, directory)
-    for variant in plan.variants:
+    for variant in plan.variants_of(backbone):
         _variant(told, plan, benchmark, backbone, variant, kept)
         told.missing += _unfittable(benchmark, backbone, variant, store)
 
@@ -169,7 +169,7 @@ def _kept(plan: Plan, benchmark: PlannedBenchmark, backbone: PlannedBackbone, di
         if planned.view is None or planned.name == TRAIN or backbone.problem is not None:
             continue
         name = results.scores_path(benchmark.name, backbone.name, None if planned.name == ID else planned.name)
-        sound = [v for v in plan.variants if plan.problem(benchmark, backbone, v) is None]
+        sound = [v for v in plan.variants_of(backbone) if plan.problem(benchmark, backbone, v) is None]
         wanted = tokens(plan, benchmark, backbone, sound, planned.name)
         found[planned.name] = set(ScoreFile(directory, name).kept(wanted).columns)
     return found

@@ -306,9 +306,20 @@ class Plan:
     def cells(self) -> Iterator[Cell]:
         """Every cell, in the order of the table."""
         for benchmark, backbone in self.groups:
-            for variant in self.variants:
+            for variant in self.variants_of(backbone):
                 for ood in benchmark.ood or ("",):
                     yield Cell(benchmark.name, backbone.name, variant.column, ood)
+
+    def variants_of(self, backbone: PlannedBackbone) -> list[Variant]:
+        """The variants that are asked of a backbone.
+
+        What can only be asked of another kind of backbone is no cell here, if the suite has one of that kind.
+        """
+        return [
+            variant
+            for variant in self.variants
+            if _wrong_kind(backbone, variant) is None or all(_wrong_kind(b, variant) for b in self.backbones)
+        ]
 
     def expected_top1(self, backbone: PlannedBackbone) -> float | None:
         """The suite's own expectation of a backbone's accuracy."""
@@ -579,17 +590,28 @@ def _with_vocabulary(alone: Variant, request: Request, suite: Suite, wrong: list
 
 
 def _misfit(benchmark: PlannedBenchmark, backbone: PlannedBackbone, variant: Variant) -> Problem | None:
-    from fiood_core.backbone import VisionLanguageBackbone
-
     if variant.learns(backbone) and benchmark.benchmark is not None and benchmark.train is None:
         return Problem("refused", f"it learns from training data, and {benchmark.name} has none; give a training set")
-    negatives = variant.detector is not None and "negatives" in variant.detector.needs
-    if negatives and backbone.backbone is not None and not isinstance(backbone.backbone, VisionLanguageBackbone):
-        return Problem("refused", f"it scores against negative labels, and {backbone.name} embeds no text")
+    kind = _wrong_kind(backbone, variant)
+    if kind is not None:
+        return kind
     try:
         _text(benchmark, backbone)
     except (Exception, SystemExit) as error:
         return Problem.of(error)
+    return None
+
+
+def _wrong_kind(backbone: PlannedBackbone, variant: Variant) -> Problem | None:
+    """Why a detector can be asked of vision-language models alone, and the backbone is none."""
+    from fiood_core.backbone import VisionLanguageBackbone
+
+    if backbone.backbone is None or isinstance(backbone.backbone, VisionLanguageBackbone):
+        return None
+    if variant.detector is not None and "negatives" in variant.detector.needs:
+        return Problem("refused", f"it scores against negative labels, and {backbone.name} embeds no text")
+    if any(column.vision_language for column in variant.columns):
+        return Problem("refused", f"it needs the patches of a vision-language model, and {backbone.name} is none")
     return None
 
 
@@ -604,3 +626,9 @@ def _leave_out(plan: Plan) -> None:
         else:
             kept.append(variant)
     plan.variants = kept
+    for backbone in plan.backbones:
+        asked = plan.variants_of(backbone)
+        others = [variant for variant in kept if variant not in asked]
+        plan.left_out |= {
+            f"{v.column} with {backbone.name}": p.reason for v in others if (p := _wrong_kind(backbone, v))
+        }

@@ -138,7 +138,8 @@ class _Group:
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.runnable = [v for v in self.plan.variants if self.plan.problem(self.benchmark, self.backbone, v) is None]
+        self.variants = self.plan.variants_of(self.backbone)
+        self.runnable = [v for v in self.variants if self.plan.problem(self.benchmark, self.backbone, v) is None]
         self.scored = [s for s in self.benchmark.sets if s.view is not None and s.name != TRAIN]
         self.tokens = {
             s.name: tokens(self.plan, self.benchmark, self.backbone, self.runnable, s.name) for s in self.scored
@@ -229,7 +230,7 @@ class _Group:
         outcomes = {(t["kind"], t["spec"].get("set", "")): tasks.read_outcome(t) for t in self.planned}
         kept = {s.name: self._settle(s) for s in self.scored}
         views = {s.name: _without(s.view, kept[s.name].skipped) for s in self.scored if s.view is not None}
-        for variant in self.plan.variants:
+        for variant in self.variants:
             problems = self._problems(variant, outcomes, kept, stopped)
             good = [name for name in self.benchmark.ood if name not in problems]
             for together in [[name] for name in good] if variant.of_ood else [good] if good else []:

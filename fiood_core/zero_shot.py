@@ -25,22 +25,39 @@ IMAGENET_NAMES = "imagenet-names"
 def class_names(dataset: Dataset) -> tuple[str, ...]:
     """One name for each class that a dataset's targets count.
 
-    The dataset's own names; else, where its classes have WordNet ids, those of the vocabulary ``imagenet-names``.
+    The dataset's own names; else, where its classes have WordNet ids, those of the vocabulary ``imagenet-names``; else
+    the concepts of pictures that have a class index too.
 
     Raises
     ------
     InputError
-        The dataset says neither.
+        A class has no name, or two.
     """
     if dataset.class_names is not None:
         return tuple(dataset.class_names)
     if dataset.class_wnids is not None:
         names: list[str] = registry.create("vocabulary", IMAGENET_NAMES).names(dataset.class_wnids)
         return tuple(names)
-    raise InputError(
-        f"a vision-language model needs the names of the classes, and {dataset.info.title} has none; put its pictures "
-        "into folders named by WordNet id, or list them with both a class index and a concept"
-    )
+    named = _named_in(dataset)
+    if not named or sorted(named) != list(range(len(named))):
+        raise InputError(
+            f"a vision-language model needs a name for each class, and {dataset.info.title} gives {len(named)}; put "
+            "its pictures into folders named by WordNet id, or list them with class indices from 0 and concepts"
+        )
+    return tuple(named[index] for index in range(len(named)))
+
+
+def _named_in(dataset: Dataset) -> dict[int, str]:
+    """Names of the classes whose pictures have a concept beside their one class index."""
+    view = dataset.view()
+    found: dict[int, str] = {}
+    for target, concept in zip(view.targets or (), view.concepts or (), strict=False):
+        if len(target) == 1 and concept is not None and found.setdefault(target[0], concept.name) != concept.name:
+            raise InputError(
+                f"{dataset.info.title} calls class {target[0]} both {found[target[0]]!r} and {concept.name!r}; "
+                "use one name"
+            )
+    return found
 
 
 @dataclass(frozen=True)

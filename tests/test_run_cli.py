@@ -245,5 +245,9 @@ def test_the_default_is_right_quick_and_the_same_twice(tmp_path):
     found = results.load(tmp_path / "runs/digits")
     assert found.run["tasks"] == 0
     assert {r["group"] for r in found.rows} == {"near", "far"}
-    assert all(r["auroc"] >= 0.93 for r in found.rows if r["detector"] == "msp")
+    auroc = {(r["backbone"], r["column"], r["ood"]): r["auroc"] for r in found.rows}
+    assert all(auroc["digits-cnn", "msp", r["ood"]] >= 0.93 for r in found.rows)
+    mcm, neglabel = (auroc["digits-clip", column, "digits-6-9"] for column in ("mcm", "neglabel · oracle"))
+    assert neglabel > mcm + 0.05
+    assert all(auroc["digits-clip", "msp", r["ood"]] == auroc["digits-clip", "mcm", r["ood"]] for r in found.rows)
     assert json.loads((tmp_path / "runs/digits/run.json").read_text())["settings"]["device"] == "cpu"

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from fiood_core import Concept, Dataset, Info, View
 from fiood_core.errors import DataError
-from fiood_core.imagenet import WNID, class_index
+from fiood_core.imagenet import WNID, class_index, wnids
 
 PICTURES = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".mpo"),
@@ -93,6 +93,12 @@ class Folder(Dataset):
 
     def view(self) -> View:
         return self._view
+
+    @property
+    def class_wnids(self) -> Sequence[str] | None:  # type: ignore[override]
+        """ImageNet-1k's, where targets come from WordNet ids; None where a list counts classes of its own."""
+        counted = self.list is not None and _all_indices(self.list, self._entries)
+        return None if counted else wnids()
 
     @cached_property
     def _view(self) -> View:

@@ -2,6 +2,11 @@ import numpy as np
 from fiood_detector_entropy import Entropy
 
 import fiood_core as fiood
+from fiood_core.testing import check_detector
+
+
+def test_it_conforms():
+    check_detector(Entropy)
 
 
 def test_score_is_minus_the_entropy_in_nats():

@@ -4,6 +4,7 @@ from fiood_detector_eoe import EOE
 
 import fiood_core as fiood
 from fiood_core.errors import ParameterError
+from fiood_core.testing import check_detector
 
 COSINES = np.array([[0.30, 0.25, 0.20], [0.20, 0.21, 0.19]])
 OUTLIERS = np.array([[0.28, 0.10], [0.26, 0.25]])
@@ -13,6 +14,10 @@ def batch(cosines=COSINES, outliers=OUTLIERS):
     """Cosines as features, so that an identity reads them."""
     eye = np.eye(outliers.shape[1])
     return fiood.FeatureSet(features=outliers, logits=cosines / 0.01, negatives=fiood.Head(eye, temperature=0.01))
+
+
+def test_it_conforms():
+    check_detector(EOE)
 
 
 @pytest.mark.parametrize("variant", ["max", "share"])

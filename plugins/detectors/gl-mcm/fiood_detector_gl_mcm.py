@@ -71,6 +71,7 @@ class LocalMaximum(Column):
 
     local: Local = "block+pool"
     needs_head = True
+    vision_language = True
 
     @property
     def key(self) -> str:

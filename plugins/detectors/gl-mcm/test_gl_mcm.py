@@ -5,9 +5,11 @@ from fiood_detector_gl_mcm import GLMCM, LocalMaximum, log_local_maximum
 from torch import nn
 
 import fiood_core as fiood
-from fiood_core.backbone import Outputs, from_module
+from fiood_core.backbone import Outputs
 from fiood_core.column import ImageBatch
 from fiood_core.errors import InputError, ParameterError
+from fiood_core.testing import check_detector
+from fiood_core.testing.networks import small_backbone
 
 
 def unit(*shape, seed):
@@ -61,6 +63,10 @@ def column_of(detector, backbone, images):
     return column, column.compute(batch, backbone, backbone.head)
 
 
+def test_it_conforms():
+    check_detector(GLMCM)
+
+
 @pytest.mark.parametrize("local", ["block+pool", "pool"])
 def test_score_adds_the_best_patch_of_one_forward_pass(local):
     head = fiood.Head(unit(5, 8, seed=0), temperature=0.1)
@@ -92,9 +98,8 @@ def test_without_weight_it_is_maximum_concept_matching():
 
 
 def test_a_classifier_has_no_patches_in_the_joint_space():
-    classifier = from_module(nn.Sequential(nn.Flatten(), nn.Linear(3, 2)), lambda picture: picture)
     with pytest.raises(InputError, match="gl-mcm needs a vision-language model"):
-        LocalMaximum().watch(classifier, {})
+        LocalMaximum().watch(small_backbone(), {})
 
 
 def test_a_negative_weight_is_refused():

@@ -4,8 +4,13 @@ from fiood_detector_margin import Margin
 
 import fiood_core as fiood
 from fiood_core.errors import InputError
+from fiood_core.testing import check_detector
 
 POSTERIOR = np.array([[0.7, 0.2, 0.1], [0.4, 0.4, 0.2]])
+
+
+def test_it_conforms():
+    check_detector(Margin)
 
 
 def test_probability_margin_is_the_lead_of_the_likeliest_class():

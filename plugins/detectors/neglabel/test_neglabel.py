@@ -5,6 +5,7 @@ from fiood_detector_neglabel import NegLabel, grouped_scores
 
 import fiood_core as fiood
 from fiood_core.errors import InputError
+from fiood_core.testing import check_detector
 
 
 def example(n=5, classes=4, labels=3000, seed=0):
@@ -20,6 +21,10 @@ def batch(features, names, negatives):
         head=fiood.Head(names, temperature=0.01),
         negatives=fiood.Head(negatives, temperature=0.01),
     )
+
+
+def test_it_conforms():
+    check_detector(NegLabel)
 
 
 def test_score_is_the_share_of_the_id_names():
