@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fiood_core.dataset import Concept, View
 from fiood_core.download import Progress, file_digest
 from fiood_core.errors import DataError
+from fiood_core.imagenet import wnids
 from fiood_core.locate import Located, Wanted, locate, scan, walk
 from fiood_core.shelved import ShelvedDataset, some
 
@@ -87,6 +88,11 @@ class ListedDataset(ShelvedDataset):
     def aliases(self, image_id: str) -> Sequence[str]:
         """Other relative paths under which copies in circulation keep a picture; none by default."""
         return ()
+
+    @property
+    def class_wnids(self) -> Sequence[str] | None:  # type: ignore[override]
+        """ImageNet-1k's, whose classes the targets of every listed set count."""
+        return wnids()
 
     # -- what the base class gives -------------------------------------------------------------------------------
 
@@ -231,7 +237,8 @@ class ListedDataset(ShelvedDataset):
     def _extra(self) -> list[str]:
         if self.folder is None:
             return []
-        used = set(self._located.places.values())
+        several = self._located.ambiguous.values()
+        used = {*self._located.places.values(), *(place for places in several for place in places)}
         inside = f"/{self.folder}/" if self.folder else "/"
         return [p for p in walk(self.root) if inside in f"/{self._root_name}/{p}" and p not in used]
 
