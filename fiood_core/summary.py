@@ -83,8 +83,8 @@ def _notes(found: Results) -> Iterator[str]:
             yield f"{group['backbone']} on {group['benchmark']}: {message}"
         if group.get("seen"):
             yield (
-                f"{group['backbone']} on {group['benchmark']}: {group['seen']} ID test pictures are in the training set "
-                "too; detectors that learn have seen them, their numbers mean little and cannot be published"
+                f"{group['backbone']} on {group['benchmark']}: {group['seen']} ID test pictures are in the training "
+                "set too; detectors that learn have seen them, their numbers mean little and cannot be published"
             )
     for column, reason in found.run.get("left_out", {}).items():
         yield f"left out: {column}: {reason}"
