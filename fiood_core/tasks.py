@@ -514,7 +514,7 @@ def _zero_shot(spec: Mapping[str, Any], backbone: Backbone) -> ZeroShot | None:
     test = _benchmark(spec).test
     if not isinstance(backbone, VisionLanguageBackbone) or test is None or test.dataset is None:
         return None
-    return ZeroShot(backbone, test.dataset, pick_device(spec["settings"]["device"]))
+    return ZeroShot(backbone, test.dataset, pick_device(spec["settings"]["device"]), SHOW_PROGRESS)
 
 
 @lru_cache(maxsize=1)

@@ -126,6 +126,8 @@ class LabelEmbeddings:
     templates : sequence of str
     root : Path, optional
         By default ``text`` under the cache folder (``$FIOOD_HOME``).
+    progress : bool
+        Whether to show a bar while labels are embedded.
     """
 
     def __init__(
@@ -135,24 +137,34 @@ class LabelEmbeddings:
         *,
         templates: Sequence[str] = TEMPLATES,
         root: Path | None = None,
+        progress: bool = False,
     ) -> None:
         self.backbone = backbone
         self.device = device
         self.templates = tuple(templates)
         self.root = root or settings.home() / "text"
+        self.progress = progress
 
     def __call__(self, labels: Sequence[str]) -> Tensor:
         """Unit embeddings (n, D) float32 of labels, in order; what is missing is encoded and kept.
 
         An interrupted list goes on at its first missing shard, with the same bits.
         """
-        shards = [
-            self._shard(f"{self._folder(labels)}/{start // SHARD_LABELS:05d}", labels[start : start + SHARD_LABELS])
-            for start in range(0, len(labels), SHARD_LABELS)
-        ]
-        if not shards:
+        if not labels:
             raise InputError("there are no labels to embed; the list is empty")
+        shards = []
+        with self._bar(labels) as bar:
+            for start in range(0, len(labels), SHARD_LABELS):
+                part = labels[start : start + SHARD_LABELS]
+                shards.append(self._shard(f"{self._folder(labels)}/{start // SHARD_LABELS:05d}", part))
+                bar.update(len(part))
         return shards[0] if len(shards) == 1 else torch.cat(shards)
+
+    def _bar(self, labels: Sequence[str]) -> Any:
+        from tqdm import tqdm
+
+        hidden = not self.progress or not self.missing(labels)
+        return tqdm(total=len(labels), desc=f"labels · {self.backbone.card.title}", unit="label", disable=hidden)
 
     def missing(self, labels: Sequence[str]) -> int:
         """How many labels of a list are not kept yet; loads nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +15,8 @@ from fiood_core.text import LabelEmbeddings, distinct, zero_shot_head
 from fiood_core.vocabulary import Labels, Vocabulary, VocabularyContext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fiood_core.backbone import VisionLanguageBackbone
     from fiood_core.dataset import Dataset, View
 
@@ -60,6 +61,37 @@ def _named_in(dataset: Dataset) -> dict[int, str]:
     return found
 
 
+def labels_for(
+    vocabulary: Vocabulary,
+    names: Sequence[str],
+    wnids: Sequence[str] | None = None,
+    *,
+    embeddings: LabelEmbeddings | None = None,
+    replicate: int = 0,
+    ood: View | None = None,
+) -> Labels:
+    """A vocabulary's labels for some ID names; what it does not declare to need is not shown to it.
+
+    Raises
+    ------
+    InputError
+        It mines with a model's embeddings, and none are given.
+    """
+    needs = vocabulary.needs_embeddings
+    if needs and embeddings is None:
+        raise InputError("this vocabulary mines its labels with a model's text embeddings; name a backbone")
+    return vocabulary.labels(
+        VocabularyContext(
+            id_names=tuple(names),
+            id_wnids=wnids,
+            embed=embeddings if needs else None,
+            id_embeddings=embeddings(distinct(names)[0]) if needs and embeddings is not None else None,
+            ood=ood if vocabulary.needs_ood else None,
+            replicate=replicate,
+        )
+    )
+
+
 @dataclass(frozen=True)
 class ZeroShot:
     """One vision-language model with the classes of one ID set.
@@ -71,14 +103,14 @@ class ZeroShot:
     dataset : Dataset
         The ID test set, for its classes.
     device : str or torch.device
-    root : Path, optional
-        Of the text-embedding cache.
+    progress : bool
+        Whether to show a bar while labels are embedded.
     """
 
     backbone: VisionLanguageBackbone
     dataset: Dataset
     device: torch.device | str = "cpu"
-    root: Path | None = None
+    progress: bool = False
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +120,7 @@ class ZeroShot:
     @cached_property
     def embeddings(self) -> LabelEmbeddings:
         """Text embeddings of this model, kept on disk."""
-        return LabelEmbeddings(self.backbone, self.device, root=self.root)
+        return LabelEmbeddings(self.backbone, self.device, progress=self.progress)
 
     @cached_property
     def head(self) -> Head:
@@ -97,18 +129,8 @@ class ZeroShot:
 
     def labels(self, vocabulary: Vocabulary, replicate: int = 0, ood: View | None = None) -> Labels:
         """A vocabulary's labels for these classes, this model and an OOD set."""
-        distinct_names, _ = distinct(self.names)
-        needs = vocabulary.needs_embeddings
-        return vocabulary.labels(
-            VocabularyContext(
-                id_names=self.names,
-                id_wnids=self.dataset.class_wnids,
-                embed=self.embeddings if needs else None,
-                id_embeddings=self.embeddings(distinct_names) if needs else None,
-                ood=ood if vocabulary.needs_ood else None,
-                replicate=replicate,
-            )
-        )
+        wnids = self.dataset.class_wnids
+        return labels_for(vocabulary, self.names, wnids, embeddings=self.embeddings, replicate=replicate, ood=ood)
 
     def negatives(self, labels: Labels) -> Head:
         """Labels as a head over the same features; a repeated label counts again.

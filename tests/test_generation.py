@@ -236,3 +236,99 @@ def test_items_are_bulleted_or_numbered_lines():
     assert parse_items("Sure:\n- Okapi.\n * Fern\n3. Sea fan\n4) Kelp\n• Moss\n-Lavender\n\n- ") == [
         "Okapi", "Fern", "Sea fan", "Kelp", "Moss",
     ]  # fmt: skip
+
+
+# -- from the command line ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def names(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("tench\nhen\ncollie\n")
+    return str(path)
+
+
+@pytest.fixture
+def fiood(monkeypatch, tmp_path, server):
+    """Runs a `fiood vocabulary` command in this process; gives exit status, output and errors."""
+    from click.testing import CliRunner
+
+    from fiood_core import cli
+
+    monkeypatch.setenv("FIOOD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def run(*arguments):
+        return CliRunner().invoke(cli.fiood, ["vocabulary", *arguments])
+
+    return run
+
+
+def asked(server):
+    return [body["messages"][0]["content"] for _, _, body in server.requests]
+
+
+SIBLINGS = ("generate", "llm-siblings(per_class=2)", "--model", "toy", "--replicates", "2")
+
+
+def test_the_command_line_shows_an_estimate_and_asks_nothing_without_leave(server, fiood, names):
+    done = fiood(*SIBLINGS, "--base-url", server.url, "--names", names)
+    assert done.exit_code == 0, done.output
+    assert "6 calls" in done.stderr
+    assert "no call was made" in done.stderr
+    assert not server.requests
+
+
+def test_a_generation_stopped_halfway_asks_for_no_class_twice(server, fiood, names):
+    arguments = (*SIBLINGS, "--base-url", server.url, "--names", names, "--allow-calls")
+    good = completion("- Okapi\n- Fern")
+    server.script = [good, good, good, good, (401, {}, {"error": {"message": "key expired"}})]
+    stopped = fiood(*arguments)
+    assert "key expired" in str(stopped.exception)
+    server.script = [good]
+    assert fiood(*arguments).exit_code == 0
+    answered = asked(server)[:4] + asked(server)[5:]
+    assert len(answered) == 6
+    assert all(answered.count(prompt) == 2 for prompt in answered)  # once for each of two generations
+    again = fiood(*arguments)
+    assert again.exit_code == 0
+    assert len(server.requests) == 7
+
+
+def test_what_was_generated_is_shown_and_measured(server, fiood, names):
+    server.script = [completion("- Okapi\n- Tench")]
+    whence = ("--model", "toy", "--base-url", server.url, "--names", names, "--replicates", "1")
+    generated = fiood("generate", "eoe(total=4, per_call=2)", *whence, "--allow-calls")
+    assert generated.exit_code == 0, generated.output
+    assert fiood("show", "eoe", "--names", names).output == "okapi\n"
+    record = json.loads(fiood("stats", "eoe", "--names", names).output)
+    assert (record["size"], record["envisioned"], record["overlap"], record["model"]) == (1, 4, 0, "toy")
+
+
+def test_a_list_is_written_with_its_record(fiood, names, tmp_path):
+    target = tmp_path / "list.txt"
+    done = fiood("show", "imagenet-names", "--names", names, "--output", str(target))
+    assert done.exit_code == 0, done.output
+    assert len(target.read_text().splitlines()) == 1000
+    assert json.loads((tmp_path / "list.txt.json").read_text())["overlap"] == 3
+
+
+@pytest.mark.slow
+def test_labels_are_mined_with_a_models_embeddings(fiood, tmp_path):
+    pytest.importorskip("fiood_backbone_digits_clip")
+    arguments = ("mine", "imagenet-names", "--backbone", "digits-clip", "--m", "5", "--names", "digits")
+    first, again = fiood(*arguments), fiood(*arguments)
+    assert first.exit_code == 0, first.output
+    assert len(first.stdout.splitlines()) == 5
+    assert again.stdout == first.stdout
+
+
+def test_names_that_are_nothing_are_refused(fiood):
+    assert "neither imagenet-names, nor a dataset, nor a text file" in str(
+        fiood("stats", "wordnet", "--names", "x").exception
+    )
+
+
+def test_what_no_model_writes_cannot_be_generated(fiood):
+    done = fiood("generate", "wordnet", "--model", "toy")
+    assert "not written by a language model" in str(done.exception)
