@@ -133,8 +133,9 @@ def generate(
 ) -> None:
     """Ask a language model for a vocabulary's lists.
 
-    For `eoe` and `llm-siblings`.  An interrupted generation goes on where it stopped.  The key is read from OPENAI_API_KEY.  Every raw reply is kept in the vocabulary's generation file, which can be
-    shared and is replayed without a key.
+    For `eoe` and `llm-siblings`.  An interrupted generation goes on where it stopped.  The key is read from
+    OPENAI_API_KEY.  Every raw reply is kept in the vocabulary's generation file, which can be shared and is replayed
+    without a key.
     """
     from tqdm import tqdm
 
