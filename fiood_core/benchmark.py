@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fiood_core._lookup import make_callable
 from fiood_core.dataset import Dataset, View
+from fiood_core.errors import ParameterError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,12 +19,54 @@ if TYPE_CHECKING:
 API_VERSION = 1
 
 
+AGGREGATES = ("pooled", "class-mean", "classes", "subsets")
+"""What a set's scores can be reported as: over all its pictures, as the mean over its classes, by class, by subset."""
+
+BY_DEFAULT = ("pooled", "subsets")
+
+
 @dataclass(frozen=True)
 class OODSet:
-    """An OOD dataset in a benchmark, with the group it is shown under (``near``, ``far``, …)."""
+    """An OOD dataset in a benchmark, with the group it is shown under (``near``, ``far``, …).
+
+    Attributes
+    ----------
+    dataset : Dataset
+    group : str
+    aggregate : sequence of str
+        Which rows it gives, of :data:`AGGREGATES`.
+    """
 
     dataset: Dataset
     group: str = "ood"
+    aggregate: Sequence[str] = BY_DEFAULT
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.aggregate if kind not in AGGREGATES]
+        if unknown or not self.aggregate:
+            raise ParameterError(f"aggregate names some of {', '.join(AGGREGATES)}; got {list(self.aggregate)}")
+
+
+def classes(view: View) -> dict[str, list[int]]:
+    """Rows of each class of an OOD view, by the concepts' names (or WordNet ids), else by its subsets.
+
+    Pictures without a concept are in no class.
+    """
+    if view.concepts is None:
+        return {name: list(rows) for name, rows in view.subsets.items() if len(rows)}
+    found: dict[str, list[int]] = {}
+    for row, concept in enumerate(view.concepts):
+        if concept is not None:
+            found.setdefault(concept.name or concept.wnid or "", []).append(row)
+    return found
+
+
+def aggregate_problem(view: View, aggregate: Sequence[str]) -> str | None:
+    """Why a view cannot be reported in a way that is asked for; None if it can."""
+    for kind in aggregate:
+        if kind in ("class-mean", "classes") and not classes(view):
+            return f"{kind!r} is asked for, and its pictures have neither labels nor subsets"
+    return None
 
 
 @dataclass(frozen=True)
@@ -94,17 +137,32 @@ class Benchmark(ABC):
     def rows(self, id_scores: Pool, pools: Mapping[str, Pool]) -> Iterator[Row]:
         """The rows of one detector's table.
 
-        A benchmark may choose its OOD sets from the scores.  By default: each OOD set pooled, and each of its subsets
-        that has pictures.
+        A benchmark may choose its OOD sets from the scores.  By default: what each OOD set's ``aggregate`` asks for, of
+        classes and subsets those that have pictures.
         """
-        from fiood_core.metrics import evaluate
-
         for name, pool in pools.items():
-            group = self.ood[name].group if name in self.ood else "ood"
-            yield Row(name, "all", evaluate(id_scores.scores, pool.scores), group=group)
-            for subset, rows in pool.view.subsets.items():
-                if len(rows):  # all its pictures may have been skipped, which the run counts and shows
-                    yield Row(name, subset, evaluate(id_scores.scores, pool.scores[list(rows)]), group=group)
+            ood = self.ood.get(name)
+            group, asked = ("ood", BY_DEFAULT) if ood is None else (ood.group, ood.aggregate)
+            for subset, aggregation, metrics in _aggregated(id_scores.scores, pool, asked):
+                yield Row(name, subset, metrics, aggregation, group)
+
+
+def _aggregated(id_scores: np.ndarray, pool: Pool, asked: Sequence[str]) -> Iterator[tuple[str, str, Metrics]]:
+    """Subset, aggregation and metrics of each row that is asked for; a class that is a subset too has one row."""
+    from fiood_core.metrics import evaluate, evaluate_classes
+
+    if "pooled" in asked:
+        yield "all", "pooled", evaluate(id_scores, pool.scores)
+    of_classes = (
+        {name: pool.scores[rows] for name, rows in classes(pool.view).items()} if set(asked) - {"pooled"} else {}
+    )
+    if "class-mean" in asked and of_classes:
+        yield "all", "class-mean", evaluate_classes(id_scores, list(of_classes.values()))
+    parts: dict[str, np.ndarray] = dict(of_classes) if "classes" in asked else {}
+    if "subsets" in asked:  # all pictures of one may have been skipped, which the run counts and shows
+        parts |= {name: pool.scores[list(rows)] for name, rows in pool.view.subsets.items() if len(rows)}
+    for name, scores in parts.items():
+        yield name, "pooled", evaluate(id_scores, scores)
 
 
 @dataclass

@@ -7,6 +7,7 @@ percentile of the ID scores with linear interpolation, and OOD scores at or abov
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,45 @@ def evaluate(id_scores: Any, ood_scores: Any) -> Metrics:
         fpr95_stderr=float(np.sqrt(fpr * (1 - fpr) / len(outside))),
         auroc_stderr=stderr,
         threshold=threshold,
+    )
+
+
+def evaluate_classes(id_scores: Any, classes: Sequence[Any]) -> Metrics:
+    """Mean over OOD classes of their metrics, each class against the same ID scores.
+
+    ``n_ood`` counts the scores of all classes.  The standard errors are those of the mean with the classes taken as
+    given: what the classes share through the ID scores enters the AUROC's once.
+
+    Parameters
+    ----------
+    id_scores : array (n,)
+    classes : sequence of arrays
+
+    Raises
+    ------
+    ResultError
+        There is no class, or a vector is empty, not one-dimensional, or holds NaN or infinite scores.
+    """
+    if not classes:
+        raise ResultError("a mean over classes needs at least one class")
+    inside = _scores(id_scores, "ID")
+    outside = [_scores(scores, "OOD") for scores in classes]
+    each = [evaluate(inside, scores) for scores in outside]
+    mean = {
+        name: float(np.mean([getattr(m, name) for m in each])) for name in ("fpr95", "auroc", "aupr_in", "aupr_out")
+    }
+    stderr = None
+    if len(inside) > 1 and min(map(len, outside)) > 1:
+        share_id = np.mean([_share_below(inside, scores) for scores in outside], axis=0)
+        of_classes = [np.var(_share_below(scores, inside), ddof=1) / len(scores) for scores in outside]
+        stderr = float(np.sqrt(np.var(share_id, ddof=1) / len(inside) + sum(of_classes) / len(each) ** 2))
+    return Metrics(
+        **mean,
+        n_id=len(inside),
+        n_ood=sum(map(len, outside)),
+        fpr95_stderr=float(np.sqrt(sum(m.fpr95_stderr**2 for m in each))) / len(each),
+        auroc_stderr=stderr,
+        threshold=each[0].threshold,
     )
 
 

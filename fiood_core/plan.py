@@ -495,16 +495,16 @@ def _look_at_benchmark(planned: PlannedBenchmark, benchmark: Benchmark) -> None:
     planned.benchmark = benchmark
     planned.test = _look(ID, "", benchmark.id_test)
     planned.train = None if benchmark.id_train is None else _look(TRAIN, "", benchmark.id_train)
-    planned.ood = {name: _look(name, s.group, s.dataset) for name, s in benchmark.ood.items()}
+    planned.ood = {name: _look(name, s.group, s.dataset, s.aggregate) for name, s in benchmark.ood.items()}
 
 
 def _look_at_parts(planned: PlannedBenchmark, request: BenchmarkRequest, wrong: list[str]) -> None:
     """Look at sets that were given one by one; one that cannot be made harms no other."""
-    from fiood_core.benchmark import OODSet, SimpleBenchmark
+    from fiood_core.benchmark import BY_DEFAULT, OODSet, SimpleBenchmark
 
     def look(name: str, group: str, asked: Request) -> PlannedSet:
         try:
-            return _look(name, group, asked.create())
+            return _look(name, group, asked.create(), request.aggregate.get(name, ()))
         except (ParameterError, UnknownComponentError) as error:
             wrong.append(f"{name}: {error}")
             return PlannedSet(name, group, None, missing=(str(error),))
@@ -517,12 +517,18 @@ def _look_at_parts(planned: PlannedBenchmark, request: BenchmarkRequest, wrong: 
     planned.ood = {name: look(name, group, asked) for name, (group, asked) in request.ood.items()}
     if planned.test.dataset is not None:
         train = None if planned.train is None else planned.train.dataset
-        sets = {name: OODSet(s.dataset, s.group) for name, s in planned.ood.items() if s.dataset is not None}
+        sets = {
+            name: OODSet(s.dataset, s.group, request.aggregate.get(name, BY_DEFAULT))
+            for name, s in planned.ood.items()
+            if s.dataset is not None
+        }
         planned.benchmark = SimpleBenchmark(test=planned.test.dataset, train=train, sets=sets)
 
 
-def _look(name: str, group: str, dataset: Dataset) -> PlannedSet:
+def _look(name: str, group: str, dataset: Dataset, aggregate: Sequence[str] = ()) -> PlannedSet:
     """A set with its list of pictures, or with everything that it lacks."""
+    from fiood_core.benchmark import aggregate_problem
+
     try:
         missing = tuple(dataset.missing())
         if missing:
@@ -530,6 +536,9 @@ def _look(name: str, group: str, dataset: Dataset) -> PlannedSet:
         view = dataset.view()
         if not len(view):
             return PlannedSet(name, group, dataset, missing=(f"{_title(dataset)} has no pictures",))
+        problem = aggregate_problem(view, aggregate)
+        if problem is not None:
+            return PlannedSet(name, group, dataset, missing=(f"{_title(dataset)}: {problem}",))
         of_view = view.digest
         content = digest([view.source, of_view, list(dataset.stamps(view.ids))])
         return PlannedSet(name, group, dataset, view, digest=of_view, content=content)

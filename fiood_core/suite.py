@@ -99,6 +99,8 @@ class BenchmarkRequest:
     test, train : Request or None
         ID test set and ID training set.
     ood : mapping from set name to (group, Request)
+    aggregate : mapping from set name to tuple of str
+        Which rows a set gives, where the suite says; see :data:`fiood_core.benchmark.AGGREGATES`.
     """
 
     name: str
@@ -106,6 +108,7 @@ class BenchmarkRequest:
     test: Request | None = None
     train: Request | None = None
     ood: Mapping[str, tuple[str, Request]] = field(default_factory=dict)
+    aggregate: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
         """The benchmark as a mapping that a suite or a task can hold."""
@@ -116,6 +119,8 @@ class BenchmarkRequest:
         if self.train is not None:
             data["train"] = self.train.data()
         data["ood"] = {name: {"group": group, "dataset": request.data()} for name, (group, request) in self.ood.items()}
+        for name, kinds in self.aggregate.items():
+            data["ood"][name]["aggregate"] = list(kinds)
         return data
 
     @classmethod
@@ -131,6 +136,7 @@ class BenchmarkRequest:
             Request.from_data("dataset", data["id"]),
             None if train is None else Request.from_data("dataset", train),
             {name: (s["group"], Request.from_data("dataset", s["dataset"])) for name, s in data["ood"].items()},
+            {name: tuple(s["aggregate"]) for name, s in data["ood"].items() if "aggregate" in s},
         )
 
 
@@ -365,26 +371,43 @@ class _Reader:
         test = self.one("dataset", parts["id"])
         train = self.one("dataset", parts["train"]) if "train" in parts else None
         ood: dict[str, tuple[str, Request]] = {}
+        aggregate: dict[str, tuple[str, ...]] = {}
         sets = parts.get("ood")
         if not isinstance(sets, yaml.MappingNode):
             self.note(sets or node, "'ood' is a mapping from set name to dataset")
             return None
         for name, value in self.mapping(sets, None).items():
-            group, dataset = self.grouped(value)
+            group, dataset, kinds = self.grouped(value)
             if dataset is not None:
                 ood[name] = (group, dataset)
+            if kinds:
+                aggregate[name] = kinds
         if not sets.value:
             self.note(sets, "'ood' names no set")
         if test is None:
             return None  # its problem is noted
-        return BenchmarkRequest(self.text(parts.get("name"), "name") or suite, None, test, train, ood)
+        return BenchmarkRequest(self.text(parts.get("name"), "name") or suite, None, test, train, ood, aggregate)
 
-    def grouped(self, node: yaml.Node) -> tuple[str, Request | None]:
-        """An OOD set: a dataset, or ``{group: near, dataset: …}``."""
+    def grouped(self, node: yaml.Node) -> tuple[str, Request | None, tuple[str, ...]]:
+        """An OOD set: a dataset, or ``{group: near, dataset: …, aggregate: [pooled, class-mean]}``."""
         if isinstance(node, yaml.MappingNode) and any(key.value == "dataset" for key, _ in node.value):
-            parts = self.mapping(node, ("group", "dataset"))
-            return self.text(parts.get("group"), "group") or "ood", self.one("dataset", parts["dataset"])
-        return "ood", self.one("dataset", node)
+            parts = self.mapping(node, ("group", "dataset", "aggregate"))
+            group = self.text(parts.get("group"), "group") or "ood"
+            return group, self.one("dataset", parts["dataset"]), self.aggregate(parts.get("aggregate"))
+        return "ood", self.one("dataset", node), ()
+
+    def aggregate(self, node: yaml.Node | None) -> tuple[str, ...]:
+        """Which rows a set gives; nothing where that is not said."""
+        from fiood_core.benchmark import AGGREGATES
+
+        if node is None:
+            return ()
+        value = self.value(node)
+        kinds = value if isinstance(value, list) else [value]
+        if not kinds or any(kind not in AGGREGATES for kind in kinds):
+            self.note(node, f"aggregate names some of {', '.join(AGGREGATES)}; got {value!r}")
+            return ()
+        return tuple(dict.fromkeys(kinds))
 
     def expected(self, node: yaml.Node | None) -> dict[str, float]:
         """``expect_top1``: one fraction, or one for each backbone."""

@@ -17,8 +17,9 @@ from PIL import Image
 
 import fiood_core as fiood
 from fiood_core import imagenet, offline, registry, results
+from fiood_core import suite as suites
 from fiood_core.cli import data
-from fiood_core.errors import DataError
+from fiood_core.errors import DataError, SuiteError
 from fiood_core.request import Request
 from fiood_core.shelved import ShelvedDataset
 from fiood_core.testing.listed import manifest, picture_file
@@ -274,3 +275,43 @@ def test_all_of_them_run(home, tmp_path):
         "high heels",
         "pseudorca_crassidens",
     }
+
+
+def test_a_suite_asks_for_classes_means_and_subsets_and_the_report_shows_which(home, tmp_path):
+    ood = {
+        "ninco": {"dataset": spec("ninco"), "aggregate": ["pooled", "class-mean"]},
+        "by-source": {"dataset": spec("clean-ood"), "aggregate": "subsets"},
+        "by-class": {"dataset": spec("imagenet-ood"), "aggregate": ["classes"]},
+        "unlabelled": {"dataset": spec("sun"), "aggregate": "class-mean"},
+    }
+    for name in ("imagenet-1k", "ninco", "clean-ood", "imagenet-ood", "sun"):
+        call(data.command, "prepare", spec(name))
+    asked = {
+        "name": "aggregates",
+        "benchmark": {"id": spec("imagenet-1k"), "ood": ood},
+        "backbones": [f"{HERE}/standins.py:Net"],
+        "detectors": ["msp"],
+        "settings": {"device": "cpu"},
+    }
+    (tmp_path / "suite.yaml").write_text(json.dumps(asked))
+    result = call(FIOOD_RUN, str(tmp_path / "suite.yaml"), "--output", str(tmp_path / "out"), ok=False)
+    found = results.load(tmp_path / "out")
+    assert {(row["ood"], row["subset"], row["aggregation"]) for row in found.rows} == {
+        ("ninco", "all", "pooled"),
+        ("ninco", "all", "class-mean"),
+        ("by-source", "Places", "pooled"),
+        ("by-source", "COOD", "pooled"),
+        ("by-source", "ImageNet_O", "pooled"),
+        ("by-class", "n02925009", "pooled"),
+        ("by-class", "n03558404", "pooled"),
+    }
+    (failed,) = found.failed
+    assert "'class-mean' is asked for, and its pictures have neither labels nor subsets" in failed["reason"]
+    assert "aggregate" in (tmp_path / "out" / "suite.yaml").read_text(), result.output
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "ninco (class-mean)" in report
+    assert "by-source: Places" in report
+    asked["benchmark"]["ood"]["ninco"]["aggregate"] = ["class-meen"]
+    (tmp_path / "suite.yaml").write_text(json.dumps(asked))
+    with pytest.raises(SuiteError, match="aggregate names some of pooled, class-mean"):
+        suites.load(tmp_path / "suite.yaml")
