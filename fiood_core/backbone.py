@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -191,10 +192,15 @@ class ModuleBackbone(Backbone):
     def weights_digest(self) -> str:
         """SHA-256 of state, architecture (``repr``) and code; taken anew when a tensor was changed in place."""
         state = self._module.state_dict()
-        version = [(name, tensor.data_ptr(), tensor._version) for name, tensor in state.items()]
+        version = [
+            (name, tensor.data_ptr(), None if tensor.is_inference() else tensor._version)
+            for name, tensor in state.items()
+            if isinstance(tensor, Tensor)
+        ]
         if self._digest[0] != version:
             kinds = dict.fromkeys(type(m) for m in self._module.modules())
-            text = repr((state_digest(self._module), repr(self._module), behaviour(kinds)))
+            shape = re.sub(r" at 0x[0-9a-f]+", "", repr(self._module))
+            text = repr((state_digest(self._module), shape, behaviour(kinds)))
             self._digest = (version, hashlib.sha256(text.encode()).hexdigest())
         return self._digest[1]
 
@@ -302,12 +308,8 @@ def _device(module: nn.Module) -> torch.device:
 
 
 def state_digest(module: nn.Module) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of a module's parameters and buffers."""
-    sha = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        sha.update(repr((name, str(tensor.dtype), tuple(tensor.shape))).encode())
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()
+    """SHA-256 over the names and contents of a module's parameters, buffers and extra state."""
+    return fingerprint([(name, value) for name, value in sorted(module.state_dict().items())])
 
 
 def _is_linear(layer: nn.Module) -> bool:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from fiood_dataset_digits import SIDE, Digits
 from PIL import Image
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fiood_core import Backbone, Card, settings
-from fiood_core.backbone import Outputs, state_digest
-from fiood_core.errors import InputError
+from fiood_core import Backbone, Card, sealed, settings
+from fiood_core.backbone import Outputs
+from fiood_core.errors import InputError, StoreError
 from fiood_core.head import Head
 
 SEED, EPOCHS, BATCH = 0, 40, 64
@@ -49,7 +44,7 @@ class DigitsCNN(Backbone):
 
     The training half of the digits dataset is all that training sees.  Training runs on one thread, whatever the
     process uses otherwise, so that the same machine always arrives at the same bits; the weights are kept under
-    ``settings.home()`` with their digest, and trained again if the file is damaged.
+    ``settings.home()``, sealed with their digest, and trained again if the file is damaged.
     """
 
     card = Card(
@@ -71,7 +66,7 @@ class DigitsCNN(Backbone):
     def load(self, device: torch.device | str = "cpu") -> None:
         self._device = torch.device(device)
         if self._network is None:
-            self._network = _trained(self._place())
+            self._network = _trained(f"digits-cnn-{self.weights_digest[:16]}.safetensors")
         self._network.to(self._device).eval().requires_grad_(False)
 
     @property
@@ -101,9 +96,6 @@ class DigitsCNN(Backbone):
         features = network[:-1](images.to(self._device))
         return Outputs(features, network[-1](features))
 
-    def _place(self) -> Path:
-        return settings.home() / "weights" / f"digits-cnn-{self.weights_digest[:16]}.safetensors"
-
 
 def _network() -> nn.Sequential:
     return nn.Sequential(
@@ -120,33 +112,17 @@ def _network() -> nn.Sequential:
     )
 
 
-def _trained(place: Path) -> nn.Sequential:
-    """The network with the weights kept at ``place``, else trained and kept there."""
+def _trained(place: str) -> nn.Sequential:
+    """The network with the weights kept at ``place`` under the cache folder, else trained and kept there."""
+    root = settings.home() / "weights"
     network = _network()
-    if _restore(network, place):
-        return network
-    network = _train()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-    os.close(handle)
     try:
-        save_file(network.state_dict(), temporary, metadata={"sha256": state_digest(network)})
-        os.replace(temporary, place)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        kept = sealed.read(root, place)
+        network.load_state_dict({name: kept.tensor(name) for name in kept.entries})
+    except (StoreError, RuntimeError):  # nothing kept, or damaged: train again
+        network = _train()
+        sealed.write(root, place, network.state_dict(), {})
     return network
-
-
-def _restore(network: nn.Sequential, place: Path) -> bool:
-    """Load kept weights; False where there are none or they are damaged."""
-    try:
-        with safe_open(place, "pt") as stored:
-            digest = (stored.metadata() or {}).get("sha256")
-        network.load_state_dict(load_file(place))
-    except (OSError, SafetensorError, RuntimeError):
-        return False
-    return state_digest(network) == digest
 
 
 def _train() -> nn.Sequential:
