@@ -10,14 +10,14 @@ import bisect
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fiood_core.errors import GateError
-from fiood_core.imagenet import WNID
+from fiood_core.imagenet import WNID, devkit_wnids
 
 if TYPE_CHECKING:
     from fiood_core.backbone import Backbone
@@ -179,7 +179,7 @@ def _off(found: _Found, backbone: Backbone, expected: float) -> str:
     if _is_scrambled(found):
         return (
             f"{start}; this looks like labels: predictions are as varied as the labels but agree with none of them, "
-            "and no simple order explains it (the ILSVRC development kit's ids are such an order); map labels by wnid"
+            "and no known order explains it; map labels to the model's classes by name or wnid"
         )
     return (
         f"{start}; this looks like the transform (or the weights): no reordering of classes explains it. Compare mean "
@@ -206,7 +206,9 @@ def _relabellings(found: _Found, backbone: Backbone) -> Iterator[_Relabelling]:
     yield from _orders(labels, guesses, np.arange(found.num_classes), "classes")
     if len(present) < found.num_classes:
         yield from _orders(labels, guesses, present, "the classes present")
-    yield from _by_wnid(found, backbone.class_wnids)
+    index = {wnid: row for row, wnid in enumerate(backbone.class_wnids or ())}
+    yield from _by_wnid(found, index)
+    yield from _by_devkit(labels, guesses, index)
     if found.num_classes > len(present) == present[-1] + 1:
         yield from _by_rank(labels, guesses)
     yield from _matched(labels, guesses)
@@ -241,13 +243,21 @@ def _orders(labels: np.ndarray, guesses: np.ndarray, domain: np.ndarray, what: s
         yield _Relabelling(f"{name} order of {what}{shifted}", share, share - right, n, luck)
 
 
-def _by_wnid(found: _Found, class_wnids: Sequence[str] | None) -> Iterator[_Relabelling]:
+def _by_wnid(found: _Found, index: Mapping[str, int]) -> Iterator[_Relabelling]:
     """Labels by the wnid folders in the ids."""
-    index = {wnid: row for row, wnid in enumerate(class_wnids or ())}
     wnids = [next((p for p in reversed(i.split("/")[:-1]) if WNID.fullmatch(p)), "") for i in found.ids]
     if index and all(wnid in index for wnid in wnids):
         labels = np.array([index[wnid] for wnid in wnids])
         yield _fixed("the wnid in each picture's path", labels, found.labels, found.guesses)
+
+
+def _by_devkit(labels: np.ndarray, guesses: np.ndarray, index: Mapping[str, int]) -> Iterator[_Relabelling]:
+    """Labels that are the ILSVRC development kit's ids, which begin at 1, or one less."""
+    classes = np.array([index.get(wnid, -1) for wnid in devkit_wnids()])
+    if (classes >= 0).all():
+        for first in (0, 1):
+            new = classes[(labels - first) % len(classes)]
+            yield _fixed(f"the ILSVRC development kit's order, from {first},", new, labels, guesses)
 
 
 def _by_rank(labels: np.ndarray, guesses: np.ndarray) -> Iterator[_Relabelling]:

@@ -56,6 +56,9 @@ def string_sorted(values):
     return np.array(sorted(values.tolist(), key=str))
 
 
+DEVKIT = np.argsort([imagenet.class_index(wnid) for wnid in imagenet.devkit_wnids()])
+
+
 def wrong_orders(truth):
     by_string = string_sorted(np.arange(C))
     return {
@@ -68,6 +71,7 @@ def wrong_orders(truth):
         "string order": by_string[truth],
         "string order from 1": np.argsort(np.array(sorted(range(C), key=lambda k: str(k + 1))))[truth],
         "column string-sorted": string_sorted(truth),
+        "development kit": DEVKIT[truth],
         "numbered by folder": np.arange(len(truth)),
     }
 
@@ -79,6 +83,11 @@ def test_labels_in_another_order_are_stopped_as_labels_declared_or_not(truth, gu
     with pytest.raises(GateError, match="looks like labels") as stop:
         check(guesses, labels, expected=expected)
     assert "transform" not in str(stop.value)
+
+
+def test_the_development_kit_s_ids_are_named(truth, guesses):
+    with pytest.raises(GateError, match=r"development kit's order, from 1, gives 87\.6%"):
+        check(guesses[DEVKIT[truth] < C - 1], DEVKIT[truth][DEVKIT[truth] < C - 1] + 1)
 
 
 def test_the_wnid_in_the_path_tells_of_any_order(truth, guesses):
