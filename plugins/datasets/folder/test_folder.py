@@ -8,6 +8,7 @@ from PIL import Image
 
 from fiood_core import Concept
 from fiood_core.errors import DataError
+from fiood_core.testing import check_dataset
 
 TENCH, GOLDFISH = "n01440764", "n01443537"  # classes 0 and 1
 NO_CLASS = "n00007846"  # person, none of the thousand
@@ -29,6 +30,12 @@ def write_list(root, text, name="list.csv"):
     place = root / name
     place.write_text(text, encoding="utf-8")
     return place
+
+
+def test_conformance(picture):
+    root = picture(f"{GOLDFISH}/a.png", f"{TENCH}/b.png", f"{NO_CLASS}/c.png", "d.png")
+    check_dataset(Folder, {"path": root})
+    check_dataset(Folder, {"path": write_list(root, f"path,label\n{TENCH}/b.png,3;7\nd.png,\n")})
 
 
 def test_a_folder_is_read_in_the_order_of_its_paths_with_odd_names_and_without_hidden_files(picture):
