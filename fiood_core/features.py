@@ -258,23 +258,13 @@ class Block:
 
     @property
     def log_sum_exp(self) -> Tensor:
-        """log Σ exp(logits) (n,), from the shifted form."""
-        return self.once("log_sum_exp", lambda: self.max_logit + self.exponentials.sum(dim=1).log_())
+        """log Σ exp(logits) (n,), in float64 from the block's logits."""
+        return self.once("log_sum_exp", lambda: self.max_logit.double() + self._odds[1].log1p())
 
     @property
-    def exponentials(self) -> Tensor:
-        """exp(logits − largest) (n, C); the sum of a row lies between 1 and C."""
-        return self.once("exponentials", lambda: (self.logits - self.max_logit[:, None]).exp_())
-
-    @property
-    def log_softmax(self) -> Tensor:
-        """Log posterior (n, C)."""
-        return self.once("log_softmax", lambda: self.logits - self.log_sum_exp[:, None])
-
-    @property
-    def softmax(self) -> Tensor:
-        """Posterior (n, C)."""
-        return self.once("softmax", lambda: self.exponentials / self.exponentials.sum(dim=1, keepdim=True))
+    def posterior(self) -> Tensor:
+        """Posterior (n, C) in float64 from the block's logits."""
+        return self.once("posterior", lambda: self._odds[0] / (1 + self._odds[1])[:, None])
 
     @property
     def log_posterior(self) -> Tensor:
@@ -283,7 +273,26 @@ class Block:
         What float32 logits hold, and no more lost: near a posterior of 1 its complement keeps its leading digits,
         where float32 arithmetic on logits of 30 would round it to a multiple of 2e-6.
         """
-        return self.once("log_posterior", lambda: torch.log_softmax(self.logits.double(), dim=1))
+        return self.once("log_posterior", self._log_posterior)
+
+    @property
+    def log_rest(self) -> Tensor:
+        """Log of the posterior of all classes but the predicted one (n,), in float64."""
+        return self.once("log_rest", lambda: self._odds[1].log() - self._odds[1].log1p())
+
+    @property
+    def _odds(self) -> tuple[Tensor, Tensor]:
+        """Every class's odds against the predicted one (n, C), and their sum without its own (n,), in float64."""
+        return self.once("odds", self._compute_odds)
+
+    def _compute_odds(self) -> tuple[Tensor, Tensor]:
+        odds = (self.logits.double() - self.max_logit.double()[:, None]).exp_()
+        predicted = self.predictions[:, None]
+        rest = odds.scatter_(1, predicted, 0.0).sum(dim=1)  # without the 1, in which small sums would lose their digits
+        return odds.scatter_(1, predicted, 1.0), rest
+
+    def _log_posterior(self) -> Tensor:
+        return (self.logits.double() - self.max_logit.double()[:, None]).sub_(self._odds[1].log1p()[:, None])
 
     @property
     def negative_max_logit(self) -> Tensor:
@@ -312,7 +321,7 @@ class Block:
             self._raw[what] = self._within._read(what, rows)[self._rows]
         else:
             tensor = torch.as_tensor(rows[self.start : self.stop])
-            if not bool(torch.isfinite(tensor).all()):
+            if not _finite(tensor):
                 raise InputError(self._not_finite(what, tensor))
             self._raw[what] = tensor
         return self._raw[what]
@@ -325,6 +334,11 @@ class Block:
         return (
             f"{what} hold NaN or infinite values in {', '.join(names)}{more}; extract them again or drop these images"
         )
+
+
+def _finite(tensor: Tensor) -> bool:
+    # NaN and infinity survive a sum, which is a single pass; a sum of large numbers may overflow all the same
+    return bool(tensor.sum().isfinite()) or bool(torch.isfinite(tensor).all())
 
 
 def _rows(value: Any, what: str, ndim: int | None) -> Any:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from fiood_core.features import Block
-from fiood_core.linalg import inverse_root, nearest_squared_distance, squared_norms
+from fiood_core.linalg import inverse_root, nearest_squared_distance, row_norms, squared_norms
 from fiood_core.moments import ClassMeans, Moments, within_covariance
 from fiood_core.statistics import TrainStatistics
+
+FINE = 300.0
+"""Standard deviation of the features over that along a direction, from which whitening that direction takes float64.
+
+There float32 rounding of the features, 6e-8 of their size, would move a distance by more than 1e-4 or so.
+"""
 
 
 class TiedGaussian(NamedTuple):
@@ -43,33 +48,34 @@ class Background(NamedTuple):
     whiten: Tensor
 
 
-def tied_gaussian(stats: TrainStatistics, moments: Moments, means: ClassMeans, dtype: torch.dtype) -> TiedGaussian:
-    """The class Gaussians of a training set, fitted in float64; the same object for equal arguments."""
+def tied_gaussian(stats: TrainStatistics, moments: Moments, means: ClassMeans) -> TiedGaussian:
+    """The class Gaussians of a training set, in float64; the same tensors for equal arguments."""
 
     def fit() -> TiedGaussian:
         covariance, noise = within_covariance(stats[moments], stats[means])
         whiten = inverse_root(covariance, f"within-class covariance ({moments.key})", noise)
         centres = (stats[means].offsets - stats[moments].offset) @ whiten
-        return TiedGaussian(*(t.to(dtype) for t in (stats[moments].mean, whiten, centres)))
+        return TiedGaussian(_origin(stats, moments), whiten, centres)
 
-    return stats.derive(("tied gaussian", moments.key, means.key, dtype), fit)
+    return stats.derive(("tied gaussian", moments.key, means.key), fit)
 
 
-def background(stats: TrainStatistics, moments: Moments, dtype: torch.dtype) -> Background:
-    """The Gaussian over all training features, fitted in float64; the same object for equal arguments."""
+def background(stats: TrainStatistics, moments: Moments) -> Background:
+    """The Gaussian over all training features, in float64; the same tensors for equal arguments."""
 
     def fit() -> Background:
         whiten = inverse_root(stats[moments].covariance, f"covariance ({moments.key})")
-        return Background(stats[moments].mean.to(dtype), whiten.to(dtype))
+        return Background(_origin(stats, moments), whiten)
 
-    return stats.derive(("background", moments.key, dtype), fit)
+    return stats.derive(("background", moments.key), fit)
 
 
 def nearest_class_distance(block: Block, gaussian: TiedGaussian, *, unit: bool = False) -> Tensor:
     """Squared Mahalanobis distance (n,) to the nearest class mean."""
 
     def measure() -> Tensor:
-        return nearest_squared_distance(_whitened(block, gaussian.origin, gaussian.whiten, unit), gaussian.means)
+        z = _whitened(block, gaussian.origin, gaussian.whiten, unit)
+        return nearest_squared_distance(z, gaussian.means.to(block.dtype))
 
     return block.once(("nearest class", id(gaussian.whiten), id(gaussian.means), unit), measure)
 
@@ -79,6 +85,22 @@ def background_distance(block: Block, gaussian: Background, *, unit: bool = Fals
     return squared_norms(_whitened(block, gaussian.origin, gaussian.whiten, unit))
 
 
+def _origin(stats: TrainStatistics, moments: Moments) -> Tensor:
+    mean: Tensor = stats.derive(("origin", moments.key), lambda: stats[moments].mean)
+    return mean
+
+
 def _whitened(block: Block, origin: Tensor, whiten: Tensor, unit: bool) -> Tensor:
+    """Features minus origin, whitened (n, rank); directions in which float32 would lose too much, in float64."""
+    z = _centred(block, origin, unit) @ whiten.to(block.dtype)
+    if block.precision == "float32":
+        gain = row_norms(whiten.T)
+        fine = gain * row_norms(gain.reciprocal()[None]) > FINE
+        if bool(fine.any()):
+            z[:, fine] = (_centred(block.at("float64"), origin, unit) @ whiten[:, fine]).float()
+    return z
+
+
+def _centred(block: Block, origin: Tensor, unit: bool) -> Tensor:
     features = block.unit_features if unit else block.features
-    return (features - origin) @ whiten
+    return block.once(("centred", id(origin), unit), lambda: features - origin.to(block.dtype))

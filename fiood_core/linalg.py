@@ -69,13 +69,13 @@ def inverse_root(covariance: Tensor, what: str, noise: float = 0.0) -> Tensor:
 
 
 def nearest_squared_distance(z: Tensor, points: Tensor) -> Tensor:
-    """Squared distance (n,) of each row of ``z`` (n, r) to the nearest of ``points`` (k, r)."""
-    inner = torch.addmm(-squared_norms(points), z, points.T, alpha=2)
-    return squared_norms(z) - inner.amax(dim=1)
+    """Squared distance (n,) of each row of ``z`` (n, r) to the nearest of ``points`` (k, r), summed up in float64."""
+    inner = (z @ points.T).sub_(squared_norms(points) / 2)
+    return squared_norms(z.double()) - 2 * inner.amax(dim=1).double()
 
 
 def largest_inner(queries: Tensor, rows: Tensor, k: int, offsets: Tensor | None = None) -> Tensor:
-    """The ``k`` largest of each query's inner products with rows, minus the rows' offsets; (n, k), downwards.
+    """The ``k`` largest of each query's inner products with rows, minus the rows' offsets; (n, k), the least first.
 
     Parameters
     ----------
@@ -90,9 +90,16 @@ def largest_inner(queries: Tensor, rows: Tensor, k: int, offsets: Tensor | None 
         inner = queries @ rows[part].T
         if offsets is not None:
             inner -= offsets[part]
-        inner = torch.cat([best, inner], dim=1) if start else inner
-        best = inner.topk(min(k, inner.shape[1]), dim=1).values
+        best = largest(torch.cat([best, inner], dim=1) if start else inner, k)
     return best
+
+
+def largest(x: Tensor, k: int) -> Tensor:
+    """The ``k`` largest of each row of ``x`` (n, m), all if there are fewer, in any order but for the least, first."""
+    if x.device.type != "cpu":
+        return x.topk(min(k, x.shape[1]), dim=1).values.flip(1)
+    rest = max(x.shape[1] - k, 0)
+    return torch.from_numpy(np.partition(x.numpy(), rest, axis=1)[:, rest:])
 
 
 def row_norms(x: Tensor) -> Tensor:

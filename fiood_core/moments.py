@@ -249,7 +249,7 @@ class PosteriorMeans(Statistic):
     def update(self, block: Block) -> None:
         wide = block.at("float64")
         self._counts += torch.bincount(wide.predictions, minlength=len(self._counts))
-        self._sums.index_add_(0, wide.predictions, wide.softmax)
+        self._sums.index_add_(0, wide.predictions, wide.posterior)
 
     def merge(self, other: PosteriorMeans) -> None:
         self._counts += other._counts

@@ -47,13 +47,8 @@ class GEN(Detector):
             raise ParameterError(f"gen needs gamma > 0 and m >= 1, got gamma={self.gamma}, m={self.m}")
 
     def score_block(self, block: Block) -> Tensor:
-        """Sum over the top classes, the leading one apart."""
-        log_p = block.log_posterior.topk(min(self.m, block.logits.shape[1]), dim=1).values
-        log_rest = torch.log1p(-log_p.exp())
-        log_rest[:, 0] = self._log_others(block)
+        """Sum over the top classes; where p leads, 1 − p is taken from the others."""
+        log_p = block.log_posterior.topk(min(self.m, block.logits.shape[1]), dim=1, sorted=False).values
+        leads = log_p == log_p.amax(dim=1, keepdim=True)
+        log_rest = torch.where(leads, block.log_rest[:, None], torch.log1p(-log_p.exp()))
         return -(self.gamma * (log_p + log_rest)).exp().sum(dim=1)
-
-    def _log_others(self, block: Block) -> Tensor:
-        """log(1 − p) of the leading class (n,)."""
-        posterior = block.log_posterior.exp()
-        return posterior.scatter(1, block.predictions[:, None], 0.0).sum(dim=1).log()

@@ -37,8 +37,8 @@ class KLMatching(Detector):
         self.log_templates = found["means"][found["counts"] > 0].clamp(min=FLOOR).log()
 
     def score_block(self, block: Block) -> Tensor:
-        """One product with the log templates; float64, for the divergences of confident images are 1e-3 and less."""
-        log_p = block.log_posterior
-        p = log_p.exp()
-        nearest: Tensor = (p @ self.log_templates.T).amax(dim=1)
-        return nearest - (p * log_p).sum(dim=1)
+        """The nearest template by one product; its divergence in float64, for that of a confident image is tiny."""
+        p = block.posterior
+        nearest = (p.to(block.dtype) @ self.log_templates.to(block.dtype).T).argmax(dim=1)
+        gap: Tensor = self.log_templates[nearest].sub_(block.log_posterior)
+        return gap.mul_(p).sum(dim=1)

@@ -66,7 +66,7 @@ class KNN(Detector):
         queries = block.unit_features
         if self.precision == "float64":
             inner = largest_inner(2 * queries, self.bank, self.k, squared_norms(self.bank))
-            return inner[:, -1] - squared_norms(queries)
+            return inner[:, 0] - squared_norms(queries)
         x, bank = queries.contiguous().numpy(), self.bank.numpy()
         if faiss.get_num_gpus() and self.k <= GPU_K:
             distances, _ = faiss.knn_gpu(faiss.StandardGpuResources(), x, bank, self.k)

@@ -32,7 +32,7 @@ class MahalanobisPlusPlus(Detector):
 
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
         """The class Gaussians, shared with the other members of the family."""
-        self.origin, self.whiten, self.means = tied_gaussian(stats, self.moments, self.class_means, self.dtype)
+        self.origin, self.whiten, self.means = tied_gaussian(stats, self.moments, self.class_means)
 
     def score_block(self, block: Block) -> Tensor:
         """Distance after whitening."""

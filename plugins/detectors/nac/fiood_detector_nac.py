@@ -151,4 +151,4 @@ def _products(layer: str) -> Callable[[Block], Tensor]:
 
 def _penultimate(block: Block) -> Tensor:
     weight, _ = block.head.scaled(block.dtype)
-    return (block.softmax @ weight - weight.mean(dim=0)).mul_(block.features)
+    return (block.posterior.to(block.dtype) @ weight - weight.mean(dim=0)).mul_(block.features)

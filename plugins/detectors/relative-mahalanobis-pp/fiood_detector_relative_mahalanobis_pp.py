@@ -39,10 +39,10 @@ class RelativeMahalanobisPlusPlus(Detector):
 
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
         """Both Gaussians, shared with the other members of the family."""
-        self.origin, self.whiten, self.means = tied_gaussian(stats, self.moments, self.class_means, self.dtype)
-        self.centre, self.whiten_all = background(stats, self.moments, self.dtype)
+        self.origin, self.whiten, self.means = tied_gaussian(stats, self.moments, self.class_means)
+        self.whiten_all = background(stats, self.moments).whiten
 
     def score_block(self, block: Block) -> Tensor:
         """Difference of two distances after whitening."""
         nearest = nearest_class_distance(block, TiedGaussian(self.origin, self.whiten, self.means), unit=True)
-        return background_distance(block, Background(self.centre, self.whiten_all), unit=True) - nearest
+        return background_distance(block, Background(self.origin, self.whiten_all), unit=True) - nearest

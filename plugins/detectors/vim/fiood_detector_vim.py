@@ -73,12 +73,12 @@ class ViM(Detector):
         (scale,) = self.refine(stats, head)
         logit, residual = stats[scale]
         self.scale = logit / residual
-        self.origin, self.null = (t.to(self.dtype) for t in self._subspace(stats))
+        self.origin, self.null = self._subspace(stats)
 
     def score_block(self, block: Block) -> Tensor:
-        """Energy less the virtual logit."""
-        residual = row_norms((block.features - self.origin) @ self.null)
-        return block.log_sum_exp - self.scale.to(self.dtype) * residual
+        """Energy less the virtual logit; both in float64, for they nearly cancel."""
+        virtual: Tensor = self.scale * row_norms((block.at("float64").features - self.origin) @ self.null)
+        return block.log_sum_exp - virtual
 
     def _dimensions(self, width: int) -> int:
         return self.dim or (1000 if width >= 2048 else 512 if width >= 768 else width // 2)
