@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from abc import abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +71,7 @@ class ListedDataset(ShelvedDataset):
     """
 
     folder: ClassVar[str | None] = ""
+    class_wnids = wnids()  # ImageNet-1k's, whose classes the targets of every listed set count
     _manifest: tuple[Entry, ...] | None = None
 
     # -- what a plugin writes ------------------------------------------------------------------------------------
@@ -88,11 +89,6 @@ class ListedDataset(ShelvedDataset):
     def aliases(self, image_id: str) -> Sequence[str]:
         """Other relative paths under which copies in circulation keep a picture; none by default."""
         return ()
-
-    @property
-    def class_wnids(self) -> Sequence[str] | None:  # type: ignore[override]
-        """ImageNet-1k's, whose classes the targets of every listed set count."""
-        return wnids()
 
     # -- what the base class gives -------------------------------------------------------------------------------
 
@@ -112,6 +108,16 @@ class ListedDataset(ShelvedDataset):
         if expected is not None and len(entries) != expected:
             raise DataError(f"{self.name}: the lists give {len(entries)} pictures, the set has {expected}")
         return entries
+
+    def concepts(self) -> Counter[Concept]:
+        """How many pictures the lists have of each concept; the pictures themselves are not needed.
+
+        Raises
+        ------
+        DataError
+            A list file is missing or altered.
+        """
+        return Counter(entry.concept for entry in self.listed if entry.concept is not None)
 
     def view(self) -> View:
         absent = self.missing()
@@ -295,6 +301,11 @@ class FirstOfEachClass(ListedDataset):
     @abstractmethod
     def wnids(self, lists: Mapping[str, Path]) -> Sequence[str]:
         """The WordNet ids of the classes, in order."""
+
+    def concepts(self) -> Counter[Concept]:
+        if self._manifest is not None:
+            return super().concepts()
+        return Counter({Concept("", wnid): self.each for wnid in self.wnids(self.list_paths())})
 
     def entries(self, lists: Mapping[str, Path]) -> Sequence[Entry]:
         wnids = self.wnids(lists)

@@ -1,4 +1,4 @@
-"""WordNet 3.0: its head lemmas, and the synonyms of a WordNet id.
+"""WordNet 3.0: its head lemmas, the synonyms of a WordNet id, and what lies above it.
 
 Ids like ``n02123045`` are byte offsets of version 3.0; with other versions almost all name other things, so a database
 is recognised by its head lemmas before it is used.
@@ -41,12 +41,15 @@ class WordNet:
         All words of each noun synset, as WordNet writes them but with spaces.
     source : str
         Where it was read from.
+    hypernyms : mapping from WordNet id to tuple of WordNet ids
+        What each noun synset is a kind, or an instance, of.
     """
 
     nouns: tuple[str, ...]
     adjectives: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
     source: str
+    hypernyms: Mapping[str, tuple[str, ...]]
 
     @property
     def head_lemmas(self) -> list[str]:
@@ -64,6 +67,23 @@ class WordNet:
         if wnid not in self.words:
             raise DataError(f"{wnid!r} is no noun synset of WordNet 3.0; wnids of other versions name other things")
         return self.words[wnid]
+
+    def ancestors(self, wnid: str) -> frozenset[str]:
+        """Everything that a noun synset is a kind of, at any remove.
+
+        Raises
+        ------
+        DataError
+            There is no such synset in WordNet 3.0.
+        """
+        self.synonyms(wnid)
+        found: set[str] = set()
+        pending = [wnid]
+        while pending:
+            above = [w for w in self.hypernyms[pending.pop()] if w not in found]
+            found.update(above)
+            pending += above
+        return frozenset(found)
 
 
 def head_lemma(line: str) -> str:
@@ -151,7 +171,11 @@ def _checked(noun_file: bytes, adjective_file: bytes, source: str) -> WordNet:
     nouns, adjectives = (list(_synsets(_lines(data, source))) for data in (noun_file, adjective_file))
     words = {f"n{line[:8]}": _words(line) for line in nouns}
     found = WordNet(
-        tuple(dict.fromkeys(map(head_lemma, nouns))), tuple(dict.fromkeys(map(head_lemma, adjectives))), words, source
+        tuple(dict.fromkeys(map(head_lemma, nouns))),
+        tuple(dict.fromkeys(map(head_lemma, adjectives))),
+        words,
+        source,
+        {f"n{line[:8]}": _hypernyms(line) for line in nouns},
     )
     digest = hashlib.sha256("".join(f"{lemma}\n" for lemma in found.head_lemmas).encode()).hexdigest()
     if digest != DIGEST or not all(map(WNID.fullmatch, words)):
@@ -176,6 +200,13 @@ def _synsets(lines: Iterable[str]) -> Iterator[str]:
 def _words(line: str) -> tuple[str, ...]:
     fields = line.split(" ")
     return tuple(_word(fields[4 + 2 * i]) for i in range(int(fields[3], 16)))
+
+
+def _hypernyms(line: str) -> tuple[str, ...]:
+    fields = line.split(" ")
+    pointers = 5 + 2 * int(fields[3], 16)
+    each = (fields[pointers + 4 * i : pointers + 4 * i + 2] for i in range(int(fields[pointers - 1])))
+    return tuple(f"n{offset}" for symbol, offset in each if symbol in ("@", "@i"))
 
 
 def _word(written: str) -> str:

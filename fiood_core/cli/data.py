@@ -123,6 +123,47 @@ def verify(name: str) -> None:
     click.echo(f"{name} is as it should be: {len(dataset.view()):,} pictures")
 
 
+@command.command()
+@click.argument("inside", metavar="ID")
+@click.argument("outside", metavar="[NAME=]OOD", nargs=-1, required=True)
+@click.option("--train", metavar="DATASET", help="An ID training set, whose pictures no OOD set should have.")
+@click.option("--results", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write it all as JSON.")
+@click.option("--distance", type=click.IntRange(0, 16), metavar="BITS", help="Of hashes that count as the same.")
+def audit(
+    inside: str,
+    outside: tuple[str, ...],
+    train: str | None,
+    results: Path | None,
+    output: Path | None,
+    distance: int | None,
+) -> None:
+    """Compare OOD sets with the ID set and with one another: classes by WordNet, pictures by content and by eye.
+
+    Names of OOD sets are those of a run's, so that --results DIR can give its metrics with and without the pictures
+    that are flagged.  Pictures that are not on this machine are not compared; classes are all the same.
+    """
+    from fiood_core import audit as audits
+    from fiood_core.lookalikes import DISTANCE
+
+    ids = {"id": _dataset(inside), **({} if train is None else {"train": _dataset(train)})}
+    oods: dict[str, Dataset] = {}
+    for item in outside:
+        name, equals, text = item.partition("=")
+        if not equals or "(" in name:
+            name, text = item, item
+        if name in {*ids, *oods}:
+            raise click.UsageError(f"two sets are called {name!r}; write NAME=DATASET")
+        oods[name] = _dataset(text)
+    with _Progress() as progress:
+        audited = audits.audit(ids, oods, distance=DISTANCE if distance is None else distance, progress=progress)
+    if results is not None:
+        audited.metrics = list(audits.with_and_without(audited, results))
+    click.echo(audited.text())
+    if output is not None:
+        output.write_text(json.dumps(audited.data(), indent=1), encoding="utf-8")
+
+
 def _dataset(text: str) -> Dataset:
     from fiood_core.request import Request
     from fiood_core.suite import anchored

@@ -170,6 +170,7 @@ class ImageNetTrain(ShelvedDataset):
         instructions="Get ILSVRC2012_img_train.tar from https://image-net.org (an account is needed).",
     )
     source = "imagenet-1k/train"
+    class_wnids = wnids()
     _counts: Mapping[str, int] | None = None
 
     def __init__(self, root: str | Path | None = None) -> None:
