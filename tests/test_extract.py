@@ -725,6 +725,7 @@ def in_child(work: Callable[[], object]) -> int:
         os._exit(status)
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_killed_at_twenty_random_moments_and_resumed_the_store_is_that_of_an_unbroken_run(
@@ -746,6 +747,7 @@ def test_killed_at_twenty_random_moments_and_resumed_the_store_is_that_of_an_unb
         assert files(root) == clean
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("moment", ["half written", "written", "flushed", "renamed"])
