@@ -6,6 +6,7 @@ yields :class:`Block` objects; what several detectors need of a block (unit feat
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -149,7 +150,8 @@ class Block:
         self.precision: Precision = precision
         self.dtype = torch.float64 if precision == "float64" else torch.float32
         self._memo: dict[Hashable, Any] = {}
-        self._views: dict[str, Block] = {precision: self}
+        self._views: dict[str, Block] = {}
+        self._origin: weakref.ref[Block] | None = None
         self._raw: dict[str, Tensor] = {}
         self._within, self._rows = within, rows
 
@@ -158,9 +160,13 @@ class Block:
 
     def at(self, precision: Precision) -> Block:
         """The same rows at another precision; raw reads are shared, derived quantities are not."""
+        origin = None if self._origin is None else self._origin()
+        for same in (self, origin):
+            if same is not None and same.precision == precision:
+                return same
         if precision not in self._views:
             view = Block(self.source, self.start, self.stop, precision, within=self._within, rows=self._rows)
-            view._views, view._raw = self._views, self._raw
+            view._raw, view._origin = self._raw, weakref.ref(self)  # a cycle would keep a block's tensors until a gc
             self._views[precision] = view
         return self._views[precision]
 

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -50,3 +53,16 @@ def test_log_posterior_keeps_the_complement_of_a_near_certain_class():
     logits = np.array([[30.0, 0.0], [31.0, 0.0]], dtype=np.float32)
     log_posterior = next(fiood.FeatureSet(logits=logits).blocks()).log_posterior
     np.testing.assert_allclose(-log_posterior[:, 0].numpy(), np.exp([-30.0, -31.0]), rtol=1e-2)
+
+
+def test_a_block_is_freed_without_the_garbage_collector():
+    gc.disable()
+    try:
+        block = next(fiood.FeatureSet(logits=np.zeros((2, 4), dtype=np.float32)).blocks())
+        assert block.at("float64").at("float32") is block
+        assert block.at("float64") is block.at("float64")
+        derived = weakref.ref(block.at("float64").logits)
+        del block
+        assert derived() is None
+    finally:
+        gc.enable()
