@@ -334,7 +334,7 @@ class Plan:
 
 def resolve(suite: Suite) -> Plan:
     """The plan of a suite; see :meth:`Plan.require_sound` for what is wrong with it."""
-    wrong = list(suite.unknown)
+    wrong = [problem for problems in suite.unknown.values() for problem in problems]
     benchmarks = [plan_benchmark(request, wrong, suite.at(request.name)) for request in suite.benchmarks]
     backbones = [b for request in suite.backbones if (b := _backbone(request, suite, wrong)) is not None]
     variants = [v for request in suite.detectors for v in _variants(request, suite, wrong)]

@@ -158,8 +158,9 @@ class Suite:
         Where the suite asks for it, for messages.
     source : str
         File that it was read from.
-    unknown : tuple of str
-        Names that nothing is registered under, each with its line and near ones; those components are left out.
+    unknown : mapping from kind to tuple of str
+        Names that nothing is registered under, each with its line and near ones; those components are left out.  A
+        dataset counts as a part of its benchmark.
     """
 
     name: str
@@ -173,7 +174,7 @@ class Suite:
     settings: Settings = Settings()
     lines: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
-    unknown: tuple[str, ...] = ()
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def at(self, request: Request | str) -> str:
         """``"file:line: "`` of a component, as the beginning of a message; empty where flags asked for it."""
@@ -312,7 +313,7 @@ class _Reader:
         self.source = source
         self.base = base
         self.problems: list[tuple[int, str]] = []
-        self.unknown: list[str] = []
+        self.unknown: dict[str, tuple[str, ...]] = {}
         self.lines: dict[str, int] = {}
         self._nodes = 0
 
@@ -343,7 +344,7 @@ class _Reader:
             settings=self.settings(top.get("settings")),
             lines=self.lines,
             source=self.source,
-            unknown=tuple(self.unknown),
+            unknown=self.unknown,
         )
 
     # -- parts of a suite --------------------------------------------------------------------------------------
@@ -474,7 +475,9 @@ class _Reader:
             return None
         problem = name_problem(request)
         if problem:
-            self.unknown.append(f"{self.source}:{node.start_mark.line + 1}: {problem}")
+            part = "benchmark" if kind == "dataset" else kind
+            line = f"{self.source}:{node.start_mark.line + 1}: {problem}"
+            self.unknown[part] = (*self.unknown.get(part, ()), line)
             return None
         return anchored(request, self.base)
 

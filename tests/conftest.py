@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,7 +13,33 @@ import pytest
 
 from fiood_core import hookspecs, registry
 
+ROOT = Path(__file__).parent.parent
 Install = Callable[..., Path]
+
+BUILD_CORE = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
+
+
+@pytest.fixture(scope="session")
+def core_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The core's wheel, built from a copy of its sources."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "fiood_core", source / "fiood_core", ignore=shutil.ignore_patterns("__pycache__"))
+    out = tmp_path_factory.mktemp("core")
+    subprocess.run([sys.executable, "-c", BUILD_CORE, str(out)], cwd=source, check=True, capture_output=True)
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def third_party(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with links to all that is installed here, fiood's distributions aside."""
+    into = tmp_path_factory.mktemp("third-party")
+    for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(site).iterdir():
+            if not path.name.startswith(("fiood", "__editable__", "__pycache__")) and path.suffix != ".pth":
+                (into / path.name).symlink_to(path)
+    return into
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 from email.parser import Parser
@@ -25,8 +23,6 @@ for folder in sys.argv[2:]:
     os.chdir(folder)
     print(build_wheel(sys.argv[1]))
 """
-
-BUILD_CORE = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
 
 ALONE = """
 import json, os, sys, traceback
@@ -71,17 +67,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def core_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "fiood_core", source / "fiood_core", ignore=shutil.ignore_patterns("__pycache__"))
-    out = tmp_path_factory.mktemp("core")
-    subprocess.run([sys.executable, "-c", BUILD_CORE, str(out)], cwd=source, check=True, capture_output=True)
-    return next(out.glob("*.whl"))
-
-
-@pytest.fixture(scope="module")
 def plugin_wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     out = tmp_path_factory.mktemp("plugins")
     subprocess.run([sys.executable, "-c", BUILD, str(out), *map(str, FOLDERS)], check=True, capture_output=True)
@@ -100,17 +85,7 @@ def metadata(folder: Path):
     return Parser().parsestr((info / "METADATA").read_text(encoding="utf-8"))
 
 
-def third_party(into: Path) -> Path:
-    """A folder with links to all that is installed here, fiood's distributions aside."""
-    into.mkdir()
-    for site in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for path in Path(site).iterdir():
-            if not path.name.startswith(("fiood", "__editable__", "__pycache__")) and path.suffix != ".pth":
-                (into / path.name).symlink_to(path)
-    return into
-
-
-def test_each_plugin_works_alone_from_its_wheel(core_wheel, plugin_wheels, tmp_path):
+def test_each_plugin_works_alone_from_its_wheel(core_wheel, plugin_wheels, third_party, tmp_path):
     assert len(plugin_wheels) == len(FOLDERS)
     core = unpack(core_wheel, tmp_path / "core")
     places = {metadata(place)["Name"]: place for place in (unpack(w, tmp_path / w.stem) for w in plugin_wheels)}
@@ -119,7 +94,7 @@ def test_each_plugin_works_alone_from_its_wheel(core_wheel, plugin_wheels, tmp_p
         assert len(list(place.glob("*.py"))) == 1
         needed = {line.split(">")[0].strip() for line in metadata(place).get_all("Requires-Dist")} & set(places)
         requests.append(json.dumps([name, str(place), *(str(places[other]) for other in sorted(needed))]))
-    command = [sys.executable, "-S", "-c", ALONE, str(third_party(tmp_path / "third-party")), str(core)]
+    command = [sys.executable, "-S", "-c", ALONE, str(third_party), str(core)]
     env = {key: value for key, value in os.environ.items() if not key.startswith(("FIOOD", "PYTHON"))}
     env |= {"FIOOD_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, input="\n".join(requests), env=env, cwd=tmp_path, capture_output=True, text=True)
@@ -129,14 +104,14 @@ def test_each_plugin_works_alone_from_its_wheel(core_wheel, plugin_wheels, tmp_p
     assert {name: problems for name, problems in outcomes.items() if problems} == {}
 
 
-def test_the_core_alone_installs_and_answers(core_wheel, tmp_path):
+def test_the_core_alone_installs_and_answers(core_wheel, third_party, tmp_path):
     home = tmp_path / "venv"
     venv.create(home, with_pip=False)
     python = home / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(core_wheel)], check=True)
     site = next(home.glob("lib/python*/site-packages"))
-    (site / "third-party.pth").write_text(str(third_party(tmp_path / "third-party")))
+    (site / "third-party.pth").write_text(str(third_party))
     for command in (["fiood", "--version"], ["fiood", "plugins"], ["fiood-run", "--help"]):
         done = subprocess.run([home / "bin" / command[0], *command[1:]], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fiood_core.request import Request
     from fiood_core.suite import BenchmarkRequest, Suite
 
+FIELDS = {"benchmark": "benchmarks", "backbone": "backbones", "detector": "detectors", "vocabulary": "vocabularies"}
+"""Field of a suite that holds the components of each kind."""
+
 EPILOG = """\b
 Exit status:
   0  every cell has a result (with --explain: nothing is missing)
@@ -112,7 +115,9 @@ def asked_for(name: str | None, flags: dict[str, Any]) -> Suite:
     if flags["expect_top1"] is not None:
         changes["expect_top1"] = {"*": flags["expect_top1"]}
     keys = ("device", "batch_size", "workers", "autocast", "on_bad_image", "precision", "seed", "executor")
-    suite = replace(base, **changes, unknown=(*base.unknown, *asked.unknown))
+    replaced = {kind for kind, key in FIELDS.items() if key in changes}
+    unknown = {kind: lines for kind, lines in base.unknown.items() if kind not in replaced}
+    suite = replace(base, **changes, unknown={**unknown, "": tuple(asked.unknown)})
     return suites.with_settings(suite, **{key: flags[key] for key in keys})
 
 
