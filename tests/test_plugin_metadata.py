@@ -91,6 +91,11 @@ def test_it_is_one_module_with_its_test_and_a_short_readme(folder):
     assert 5 <= len(readme.splitlines()) <= 30
 
 
+def test_its_test_calls_the_conformance_kit(folder):
+    tests = "".join(path.read_text(encoding="utf-8") for path in folder.glob("test_*.py"))
+    assert f"check_{KINDS[folder.parent.name]}(" in tests
+
+
 def test_each_entry_point_names_an_object_of_the_module(folder):
     module = read(folder)["tool"]["flit"]["module"]["name"]
     tree = ast.parse((folder / f"{module}.py").read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@ import numpy as np
 from fiood_detector_msp import MSP
 
 import fiood_core as fiood
+from fiood_core.testing import check_detector
 
 
 def test_score_is_the_largest_posterior():
@@ -12,3 +13,7 @@ def test_score_is_the_largest_posterior():
 
 def test_a_huge_margin_saturates_without_overflow():
     assert MSP().score(fiood.FeatureSet(logits=[[1e4, 0.0, -1e4]])).tolist() == [1.0]
+
+
+def test_it_conforms():
+    check_detector("msp")
