@@ -8,6 +8,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 import fiood_core as fiood
 from fiood_core.column import ImageBatch
 from fiood_core.errors import InputError, ParameterError
+from fiood_core.testing import check_detector
 
 PIXELS = Compose([Resize((2, 2)), ToTensor()])
 
@@ -74,3 +75,7 @@ def test_golden_entropy(shared):
     golden = np.load(shared / "golden" / "cood_nac_cnn.npz")
     batch = fiood.FeatureSet(columns={SAMPLES: golden["mcd_probs"].transpose(1, 0, 2)})
     np.testing.assert_allclose(MCDropout().score(batch), golden["score_mcd_entropy"], atol=2e-7)
+
+
+def test_it_conforms():
+    check_detector("mc-dropout")
