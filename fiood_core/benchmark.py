@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiood_core._lookup import make_callable
 from fiood_core.dataset import Dataset, View
@@ -79,10 +79,13 @@ class Pool:
         Larger = more in-distribution.
     view : View
         The pictures, in the same order; skipped pictures are already taken out.
+    correct : ndarray (n,) of bool, optional
+        Of the ID test set, where it is labelled: whether the predicted class is one of the picture's targets.
     """
 
     scores: np.ndarray
     view: View
+    correct: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Row:
         ``"pooled"`` over pictures, or ``"class-mean"`` over the metrics of classes.
     metrics : Metrics
     group : str
+    details : mapping
+        Whatever else belongs to the row (a level's percentile and classes), as JSON can hold it; no metric.
     """
 
     ood: str
@@ -106,6 +111,7 @@ class Row:
     metrics: Metrics
     aggregation: str = "pooled"
     group: str = "ood"
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Benchmark(ABC):

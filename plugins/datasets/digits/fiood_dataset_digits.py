@@ -208,6 +208,31 @@ class Noise(_Bundled):
         return Image.fromarray(np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8))
 
 
+class GradedPool(_Bundled):
+    """Unseen digits, patches of photos and noise in one pool of 24 classes, some hard to tell from the ID digits, some easy."""
+
+    info = Info(
+        title="Graded pool for digits",
+        summary="1,368 pictures of 24 classes: digits 6 to 9, thirteen photos and seven kinds of noise",
+        licence="that of each part",
+        digests={**Digits.info.digests, **PhotoPatches.info.digests},
+    )
+    files = (DIGITS, *PHOTOS.values())
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Dataset] = {"digits": UnseenDigits(), "photos": PhotoPatches(), "noise": Noise()}
+
+    def view(self) -> View:
+        views = {name: part.view() for name, part in self._parts.items()}
+        ids = [f"{name}/{image_id}" for name, view in views.items() for image_id in view.ids]
+        concepts = [concept for view in views.values() for concept in view.concepts or ()]
+        return View("digits-pool", ids, concepts=concepts)
+
+    def open(self, image_id: str) -> Image.Image | Path:
+        part, _, inner = image_id.partition("/")
+        return self._parts[part].open(inner)
+
+
 @cache
 def digit_pictures() -> tuple[np.ndarray, np.ndarray]:
     """All 1,797 digits: pictures (n, 8, 8) uint8, white on black, and labels (n,) int64.
