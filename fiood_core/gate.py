@@ -101,6 +101,16 @@ def check_accuracy(
     raise GateError(_off(found, backbone, expected))
 
 
+def wrong_rows(extracted: Extracted) -> list[int] | None:
+    """Rows whose predicted class is none of their targets, rows without a target among them; None without labels."""
+    targets = extracted.view.targets
+    if targets is None or not any(targets):
+        return None
+    classes = _classes(extracted.features)
+    predicted = _predicted_rows(extracted.features)
+    return [row for row, target in enumerate(targets) if set(classes[predicted[row]]).isdisjoint(target)]
+
+
 def ids_key(ids: Iterable[str]) -> str:
     """What a card may declare an accuracy under where a set has no name: ``ids:`` and the SHA-256 of its sorted ids."""
     return f"ids:{hashlib.sha256(chr(10).join(sorted(ids)).encode()).hexdigest()}"

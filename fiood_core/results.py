@@ -97,6 +97,7 @@ SCHEMA = pa.schema(
         ("key", pa.string()),
         ("scores", pa.string()),
         ("id_column", pa.string()),
+        ("details", pa.string()),
         ("record", pa.string()),
     ]
 )
@@ -106,7 +107,7 @@ SCHEMA = pa.schema(
 asked for has no sound answer), with its ``reason``.  ``column`` is the detector with its parameters and vocabulary, as
 it stands in ``scores``, the file of per-image scores relative to the directory; ``id_column`` is the one in the ID test
 set's file that it is compared with, if that is another (its vocabulary depends on the OOD set).  ``top1`` is the
-accuracy on the ID test set.  ``publishable`` is false where pictures were skipped, a view is a stand-in, or
+accuracy on the ID test set.  ``details`` is whatever else the benchmark says of the row, in JSON.  ``publishable`` is false where pictures were skipped, a view is a stand-in, or
 training pictures are test pictures too.
 """
 

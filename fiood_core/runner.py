@@ -9,6 +9,7 @@ stopped and gives what an unbroken one gives.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import platform
@@ -21,6 +22,8 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fiood_core import __version__, executors, hookspecs, results, settings, tasks
 from fiood_core.errors import ResultError, StoreError
@@ -236,7 +239,8 @@ class _Group:
             for together in [[name] for name in good] if variant.of_ood else [good] if good else []:
                 try:
                     pools = {name: _pool(kept[name], views[name], variant.column) for name in together}
-                    pools[ID] = _pool(kept[ID], views[ID], variant.id_column(together[0]))
+                    inside = _pool(kept[ID], views[ID], variant.id_column(together[0]))
+                    pools[ID] = dataclasses.replace(inside, correct=self._correct(len(views[ID])))
                     yield from [self._row(variant, row, kept) for row in self._benchmark_rows(pools)]
                 except (Exception, SystemExit) as error:
                     problems |= dict.fromkeys(together, Problem.of(error))
@@ -302,6 +306,15 @@ class _Group:
         others = {name: pool for name, pool in pools.items() if name != ID}
         return list(self.benchmark.benchmark.rows(pools[ID], others))
 
+    def _correct(self, count: int) -> np.ndarray | None:
+        """Which of the ID test pictures are classified rightly; None where they have no labels."""
+        wrong = self._outcome(self.benchmark.test).get("wrong")
+        if wrong is None:
+            return None
+        correct = np.ones(count, dtype=bool)
+        correct[wrong] = False
+        return correct
+
     def _row(self, variant: Variant, row: Row, kept: Mapping[str, Kept]) -> dict[str, Any]:
         metrics = {name: _number(name, value) for name, value in dataclasses.asdict(row.metrics).items()}
         data = {
@@ -313,6 +326,7 @@ class _Group:
             **metrics,
             "scores": self.files[row.ood].name if row.ood in self.files else None,
             "id_column": variant.id_column(row.ood) if variant.of_ood else None,
+            "details": json.dumps(row.details, sort_keys=True, allow_nan=False) if row.details else None,
         }
         return results.complete(data)
 

@@ -110,6 +110,8 @@ def drop_scoring_outcomes(directory: Path) -> None:
 
 def _extract(task: Task) -> dict[str, Any]:
     """Bring one set through the backbone, and hold the ID test set to the expected accuracy."""
+    from fiood_core.gate import wrong_rows
+
     spec = task["spec"]
     settings = Settings(**spec["settings"])
     planned = _set(spec)
@@ -124,6 +126,7 @@ def _extract(task: Task) -> dict[str, Any]:
     }
     if planned.name == ID:
         outcome["gate"] = _gate(spec, backbone, extracted)
+        outcome["wrong"] = wrong_rows(extracted)
     return outcome
 
 

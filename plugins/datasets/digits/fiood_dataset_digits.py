@@ -209,7 +209,7 @@ class Noise(_Bundled):
 
 
 class GradedPool(_Bundled):
-    """Unseen digits, patches of photos and noise in one pool of 24 classes, some hard to tell from the ID digits, some easy."""
+    """Unseen digits, patches of photos and noise in one pool of 24 classes, from hard to easy."""
 
     info = Info(
         title="Graded pool for digits",
