@@ -33,6 +33,7 @@ docs: $(STAMP)  ## the site, without warnings, into site/
 bench: $(STAMP)  ## speed, side by side with pytorch-ood and the machine's GEMM rate
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e ".[bench]"
 	$(BIN)/python benchmarks/speed/detectors.py
+	$(BIN)/python benchmarks/speed/vlm.py
 
 install: $(STAMP)  ## .venv only
 
