@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiood_core._lookup import make_callable
 from fiood_core.dataset import Dataset, View
-from fiood_core.errors import ParameterError
+from fiood_core.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
+    from fiood_core.download import Remote
     from fiood_core.metrics import Metrics
+    from fiood_core.reference import PublishedRow
 
 API_VERSION = 1
 
@@ -123,9 +127,15 @@ class Benchmark(ABC):
     id_train : Dataset or None
         Without one, detectors that learn from training data are refused.
     ood : mapping from name to OODSet
+    published : Remote, optional
+        The file in which a paper published its results; see :meth:`read_published`.
+    published_on : str
+        What those results were measured on, said beside every comparison.
     """
 
     api_version: ClassVar[int] = API_VERSION
+    published: ClassVar[Remote | None] = None
+    published_on: ClassVar[str] = ""
     protocol: ClassVar[str] = "fpr@95:percentile-linear;auroc:ties-half;aupr:average-precision"
 
     @property
@@ -139,6 +149,17 @@ class Benchmark(ABC):
     @property
     @abstractmethod
     def ood(self) -> Mapping[str, OODSet]: ...
+
+    @classmethod
+    def read_published(cls, path: Path) -> Iterable[PublishedRow]:
+        """The rows of the :attr:`published` file.
+
+        Raises
+        ------
+        DataError
+            The file cannot be read; the message names the line.
+        """
+        raise DataError(f"{cls.__name__} names no published results")
 
     def rows(self, id_scores: Pool, pools: Mapping[str, Pool]) -> Iterator[Row]:
         """The rows of one detector's table.

@@ -106,9 +106,9 @@ SCHEMA = pa.schema(
 ``status`` is ``"ok"``, ``"failed"`` (something raised, or gave what must not be reported) or ``"refused"`` (what was
 asked for has no sound answer), with its ``reason``.  ``column`` is the detector with its parameters and vocabulary, as
 it stands in ``scores``, the file of per-image scores relative to the directory; ``id_column`` is the one in the ID test
-set's file that it is compared with, if that is another (its vocabulary depends on the OOD set).  ``top1`` is the
-accuracy on the ID test set.  ``details`` is whatever else the benchmark says of the row, in JSON.  ``publishable`` is false where pictures were skipped, a view is a stand-in, or
-training pictures are test pictures too.
+set's file that it is compared with, if that is another (its vocabulary depends on the OOD set).  ``details`` is
+whatever else the benchmark says of the row, in JSON.  ``top1`` is the accuracy on the ID test set.  ``publishable`` is
+false where pictures were skipped, a view is a stand-in, or training pictures are test pictures too.
 """
 
 RESULT_FILES = ("results.parquet", "results.jsonl", "suite.yaml", "run.json")

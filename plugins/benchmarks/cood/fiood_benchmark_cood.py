@@ -19,8 +19,11 @@ import numpy as np
 
 from fiood_core import Benchmark, Dataset, OODSet, View, registry, spec
 from fiood_core.benchmark import Pool, Row
+from fiood_core.download import Remote
 from fiood_core.errors import DataError, ParameterError
+from fiood_core.lists import csv_columns
 from fiood_core.metrics import Metrics, evaluate
+from fiood_core.reference import PublishedRow
 
 Choice = Literal["percentiles", "diversity"]
 
@@ -282,6 +285,16 @@ def _refuse(names: Sequence[str], classes: Sequence[str] | None, excluded: Mappi
         raise DataError(f"the pool's class {inside[0]!r} {excluded[inside[0].casefold()]} ({len(inside)} such classes)")
 
 
+CONFIDENCES = {
+    "softmax": "msp",
+    "max_logit": "max-logit",
+    "entropy": "entropy",
+    "odin_temperature-2_noise_mag-1e-05": "odin",
+    "mcd_entropy": "mc-dropout",
+}
+"""fiood's names of the paper's confidence functions."""
+
+
 class COOD(Benchmark):
     """Levels of rising severity from a pool of OOD classes, for each backbone and detector anew.
 
@@ -301,6 +314,14 @@ class COOD(Benchmark):
     classes : path, optional
         A text file of wnids or names, one a line: the classes that the pool shall have.
     """
+
+    published = Remote(
+        "cood_results.csv",
+        urls=("https://raw.githubusercontent.com/mdabbah/COOD_benchmarking/HEAD/paper_results/all_paper_results.csv",),
+        size=3_027_725,
+        digest="sha256:80cac24f7698e3ae8eadcb710573b728c716abf0817e1424f72914c07430263f",
+    )
+    published_on = "ImageNet-1k's 50,000 validation pictures against the paper's pool of ImageNet-21k, window 1000"
 
     def __init__(
         self,
@@ -347,6 +368,15 @@ class COOD(Benchmark):
             known |= {name.casefold(): "is a class of the ID set" for name in names or ()}
         return known
 
+    @classmethod
+    def read_published(cls, path: Path) -> Iterator[PublishedRow]:
+        """The 20,328 rows of the paper: AUROC of 1,848 pairs of model and confidence function at eleven levels."""
+        columns = ("model name", "confidence function", "severity level", "ood-auroc")
+        for line, (model, confidence, level, auroc) in enumerate(csv_columns(path, *columns), 2):
+            if confidence not in CONFIDENCES:
+                raise DataError(f"{path.name}:{line} has the confidence function {confidence!r}, which is not known")
+            yield PublishedRow(model, CONFIDENCES[confidence], f"level-{level}", float(auroc))
+
     def rows(self, id_scores: Pool, pools: Mapping[str, Pool]) -> Iterator[Row]:
         """One row a level; its details hold percentile, severity, mean confidences, classes and the ID numbers."""
         if POOL not in pools:
@@ -388,6 +418,8 @@ class COOD(Benchmark):
 
 class COODDigits(COOD):
     """A small graded pool from Python packages: unseen digits, patches of photos and noise."""
+
+    published = None
 
     def __init__(self) -> None:
         super().__init__("digits(split=test)", "digits-pool", "digits(split=train)", test_share=0.5)
