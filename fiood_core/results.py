@@ -23,7 +23,8 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,42 @@ def load(directory: str | Path) -> Results:
         raise ResultError(f"the results in {place} are damaged: {error}; run again to write them anew") from error
     ok = [row for row in rows if row["status"] == "ok"]
     return Results(ok, [row for row in rows if row["status"] != "ok"], run, place)
+
+
+def method_of(row: Mapping[str, Any]) -> str:
+    """Detector and vocabulary of a row as the run names them; replicates share it."""
+    column = str(row["column"])
+    return column if row["replicate"] is None else column.removesuffix(f" · #{row['replicate']}")
+
+
+def over_replicates(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A view of rows in which the replicates of a method are one: what varies between them is averaged.
+
+    Returns
+    -------
+    list of dict
+        Rows in order of first appearance, with ``method`` (the column without a replicate), ``replicates`` (how many),
+        the mean of each metric (null if one is), and its sample standard deviation as ``<metric>_std`` (null for one).
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        place = [row.get(name) for name in ("benchmark", "backbone", "ood", "subset", "aggregation", "protocol")]
+        groups.setdefault((*place, method_of(row)), []).append(row)
+    return [_averaged(group) for group in groups.values()]
+
+
+def _averaged(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    row = {**rows[0], "method": method_of(rows[0]), "replicates": len(rows)}
+    if len(rows) > 1:
+        row |= {"column": row["method"], "replicate": None, "key": None}
+    for name in METRIC_FIELDS:
+        values = [r.get(name) for r in rows]
+        known = [float(value) for value in values if value is not None]
+        whole = len(known) == len(values) and len(rows) > 1
+        if whole and not name.startswith("n_"):
+            row[name] = statistics.fmean(known)
+        row[f"{name}_std"] = statistics.stdev(known) if whole else None
+    return row
 
 
 def row_key(row: Mapping[str, Any]) -> str:

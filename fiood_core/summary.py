@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fiood_core.results import Results
+from fiood_core.results import Results, over_replicates
 
 RULE = "mean: of the sets of a group, unweighted, rows 'all' only; shown where every set of the group has a result"
 SHOWN = 20
@@ -34,10 +34,17 @@ def _table(rows: Sequence[Row], benchmark: str, backbone: str) -> str:
     heads = ["detector", *(name for name in sets), *(f"mean {group}" for group in means)]
     under = ["", *(f"{sets[name]} · n={counts[name]}" for name in sets), *("" for _ in means)]
     lines = [heads, under, ["", *["AUROC  FPR@95"] * (len(heads) - 1)]]
-    for column in dict.fromkeys(row["column"] for row in whole):
-        cells = {_set(row): (row["auroc"], row["fpr95"]) for row in whole if row["column"] == column}
+    merged = over_replicates(whole)
+    for method in dict.fromkeys(row["method"] for row in merged):
+        own = [row for row in merged if row["method"] == method]
+        cells = {_set(row): (row["auroc"], row["fpr95"]) for row in own}
         averages = [_mean([cells.get(name) for name in grouped[group]]) for group in means]
-        lines.append([column, *map(_cell, [*(cells.get(name) for name in sets), *averages])])
+        lines.append([method, *map(_cell, [*(cells.get(name) for name in sets), *averages])])
+        spread = {_set(row): (row["auroc_std"], row["fpr95_std"]) for row in own if row["auroc_std"] is not None}
+        if spread:
+            count = max(row["replicates"] for row in own)
+            deviations = [_cell(spread.get(name)) for name in sets]
+            lines.append([f"  ± over {count} replicates", *deviations, *("" for _ in means)])
     first = whole[0]
     accuracy = "" if first["top1"] is None else f" · top-1 {first['top1']:.4f}"
     title = f"{backbone} on {benchmark}: {first['n_id']} ID pictures{accuracy}"

@@ -296,7 +296,7 @@ def test_replicates_are_one_method_and_averaged():
     assert views.methods == ["eoe · words"] * 2
     (value,) = views.tables["hills"]["resnet"]["eoe · words"].values()
     assert value.auroc == pytest.approx(0.85)
-    assert value.auroc_stderr is None
+    assert value.auroc_stderr == pytest.approx(0.1 / 2**0.5)  # over replicates, their standard deviation
 
 
 def test_groups_come_near_far_and_then_as_they_are():

@@ -194,7 +194,7 @@ function interactive(data) {
       }
       const what = metric === "auroc" ? "AUROC, higher is better" : "FPR@95, lower is better";
       const drawn = el("table", {},
-        el("caption", {}, el("span", {}, `${names.backbone[chosen.backbone]}: ${what}. Percent${errors.checked ? ", ± one standard error" : ""}; the best of a column in bold.`)),
+        el("caption", {}, el("span", {}, `${names.backbone[chosen.backbone]}: ${what}. Percent${errors.checked ? ", ± one standard error (over replicates: their standard deviation)" : ""}; the best of a column in bold.`)),
         el("thead", { class: "two" }, groups, heads), body);
       sortable(drawn);
       place.replaceChildren(drawn);

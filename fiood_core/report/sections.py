@@ -15,7 +15,8 @@ from fiood_core import registry
 from fiood_core.errors import FioodError, PluginError
 from fiood_core.hookspecs import Section, hookimpl
 from fiood_core.report.payload import payload
-from fiood_core.report.views import BEST_RULE, MEAN_RULE, Row, Views, method_of
+from fiood_core.report.views import BEST_RULE, MEAN_RULE, Row, Views
+from fiood_core.results import method_of
 
 if TYPE_CHECKING:
     from fiood_core.results import Results

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiood_core.report.views import method_of
+from fiood_core.results import method_of
 
 if TYPE_CHECKING:
     from fiood_core.results import Results

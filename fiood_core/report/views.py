@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fiood_core.results import method_of, over_replicates
+
 MEAN_RULE = (
     "A group's mean is over its OOD sets, each counted once: by its value over all its pictures (pooled where there is "
     "such a row, else the mean over its classes), or, where there is none, by the mean over its subsets. "
-    "Replicates are averaged first; a mean of several is the mean of the metric."
+    "Replicates are averaged first, as the mean of the metric with the standard deviation over them."
 )
 BEST_RULE = (
     "Highest mean AUROC, unrounded; of equals the one with the lower mean FPR@95; of those the first by name. "
@@ -65,7 +67,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Value:
-    """A metric pair in a table's cell; standard errors only where it is one row, not a mean."""
+    """A metric pair in a table's cell, with standard errors; over replicates, with their standard deviation.
+
+    A mean over sets has neither.
+    """
 
     auroc: float
     fpr95: float
@@ -174,10 +179,9 @@ def _counting(columns: list[Column]) -> list[Column]:
 
 
 def _value(rows: Sequence[Row]) -> Value:
-    if len(rows) == 1:
-        row = rows[0]
-        return Value(row["auroc"], row["fpr95"], row["auroc_stderr"], row["fpr95_stderr"])
-    return _mean([Value(row["auroc"], row["fpr95"]) for row in rows])
+    (row,) = over_replicates(rows)
+    spread = "stderr" if row["replicates"] == 1 else "std"
+    return Value(row["auroc"], row["fpr95"], row[f"auroc_{spread}"], row[f"fpr95_{spread}"])
 
 
 def _mean(values: Sequence[Value]) -> Value:
@@ -190,9 +194,3 @@ def _group_order(groups: Sequence[str]) -> Callable[[Column], int]:
     """Near before far before the others, those as they come."""
     known = [*(g for g in ("near", "far") if g in groups), *dict.fromkeys(groups)]
     return lambda column: known.index(column.group)
-
-
-def method_of(row: Row) -> str:
-    """Detector and vocabulary as the run names them; replicates share it."""
-    column = str(row["column"])
-    return column if row["replicate"] is None else column.removesuffix(f" · #{row['replicate']}")
