@@ -20,6 +20,7 @@ from fiood_core import registry
 from fiood_core.cli import fiood
 from fiood_core.cli.run import command as fiood_run
 from fiood_core.detector import Detector
+from fiood_core.errors import ParameterError
 
 CORE = Path(__file__).parent.parent / "fiood_core"
 ROLE = re.compile(r":(?:mod|class|meth|func|attr|data):<code>~?")
@@ -54,7 +55,11 @@ def backbones() -> str:
     """One line a backbone, from its card."""
     rows = ["| name | model | parameters | pre-training | expected top-1 |", "|---|---|---|---|---|"]
     for name, make in _classes("backbone"):
-        card = make().card
+        try:
+            card = make().card
+        except ParameterError:  # it has models to choose from
+            rows.append(f"| `{name}` | {_cell(_summary(make))} | | | |")
+            continue
         count = f"{card.parameters / 1e6:.2f} M" if card.parameters else ""
         top1 = ", ".join(f"{100 * value:.1f} % on {k}" for k, value in card.expected_top1.items() if ":" not in k)
         rows.append(f"| `{name}` | {_cell(card.title)} | {count} | {_cell(card.pretraining)} | {_cell(top1)} |")
@@ -73,6 +78,11 @@ def datasets() -> str:
         count = f"{info.expected_count:,}" if info.expected_count else ""
         rows.append(f"| `{name}` | {title} | {count} | {_cell(info.licence)} | {_cell(info.citation)} |")
     return "\n".join(rows)
+
+
+def dataset_sections() -> str:
+    """A section a dataset that comes from elsewhere: lists and archive with digests, labels and traps."""
+    return "\n\n".join(_dataset_section(name, cls) for name, cls in _classes("dataset") if hasattr(cls, "archive"))
 
 
 def vocabularies() -> str:
@@ -109,7 +119,17 @@ def modules() -> str:
 
 GENERATED: dict[str, Callable[[], str]] = {
     function.__name__: function
-    for function in (detectors_table, detectors, backbones, datasets, vocabularies, benchmarks, commands, modules)
+    for function in (
+        detectors_table,
+        detectors,
+        backbones,
+        datasets,
+        dataset_sections,
+        vocabularies,
+        benchmarks,
+        commands,
+        modules,
+    )
 }
 """What a mark may ask for."""
 
@@ -139,6 +159,17 @@ def _detector_section(name: str, cls: type[Detector]) -> str:
         lines += [f"**Cost** {_code(cls.cost)}", ""]
     code = f" · [official code]({cls.reference.code})" if cls.reference.code else ""
     lines.append(f"**Source** {_cell(cls.reference.title)}, {_paper(cls)}{code}")
+    return "\n".join(lines)
+
+
+def _dataset_section(name: str, cls: Any) -> str:
+    lines = [f"### {name} {{#{name}}}", "", f"{_cell(_summary(cls))} {_cell(cls.info.notes)}", ""]
+    for what, remotes in (("List", cls.list_files), ("Archive", [cls.archive])):
+        for remote in remotes:
+            place = f"<{remote.urls[0]}>" if remote.urls else _cell(remote.instructions)
+            digest = f", {remote.digest.partition(':')[0]} `{remote.digest.partition(':')[2]}`" if remote.digest else ""
+            lines.append(f"- {what} `{remote.name}`: {place}{digest}{' (third parties)' * remote.digest_by_others}")
+    lines.append(f"- Cite: {_cell(cls.info.citation)}. Licence: {_cell(cls.info.licence)}. <{cls.info.home}>")
     return "\n".join(lines)
 
 
