@@ -18,7 +18,7 @@ import click
 
 from fiood_core import registry
 from fiood_core.cli import fiood
-from fiood_core.cli.run import command as fiood_run
+from fiood_core.cli._run import command as fiood_run
 from fiood_core.detector import Detector
 from fiood_core.errors import ParameterError
 

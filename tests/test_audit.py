@@ -249,7 +249,7 @@ def test_metrics_are_given_with_and_without_the_flagged_pictures(folders, tmp_pa
         *("--backbone", f"{standins}:Net", "--detector", "msp", "--id", f"folder:{inside}"),
         *("--ood", f"mine=folder:{outside}", "--output", str(tmp_path / "out"), "--store", str(tmp_path / "store")),
     ]
-    result = CliRunner().invoke(import_module("fiood_core.cli.run").command, run)
+    result = CliRunner().invoke(import_module("fiood_core.cli._run").command, run)
     assert (tmp_path / "out" / "run.json").exists(), result.output
     command = ["audit", f"folder:{inside}", f"mine=folder:{outside}", "--results", str(tmp_path / "out")]
     result = CliRunner().invoke(data.command, [*command, "--output", str(tmp_path / "audit.json")])

@@ -26,7 +26,7 @@ from fiood_core.testing.listed import manifest, picture_file
 from fiood_core.testing.loopback import mirror
 
 HERE = Path(__file__).parent
-FIOOD_RUN = import_module("fiood_core.cli.run").command
+FIOOD_RUN = import_module("fiood_core.cli._run").command
 WNIDS = imagenet.wnids()
 VAL = [f"ILSVRC2012_val_{number:08d}.JPEG" for number in range(1, 13)]
 TRAIN = {WNIDS[0]: 3, WNIDS[5]: 4, WNIDS[999]: 3}

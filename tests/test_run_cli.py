@@ -16,7 +16,7 @@ from PIL import Image
 
 from fiood_core import results
 from fiood_core.cli import run as entry
-from fiood_core.cli.run import command
+from fiood_core.cli._run import command
 from fiood_core.errors import FioodError
 
 TINY = Path(__file__).parent / "tiny.py"

@@ -2,8 +2,9 @@
 
 Each module of this package is one command: the module's name is the command's, the first line of its docstring is what
 ``fiood --help`` shows, and its ``command`` is a :class:`click.Command`.  A module is imported when its command is
-called, so listing commands costs nothing; anything heavy is imported inside the command's function.  ``run`` is
-``fiood-run``, and modules with a leading underscore are no commands.
+called, so listing commands costs nothing; anything heavy is imported inside the command's function.  Modules
+with a leading underscore are no commands of ``fiood``; ``_run`` is ``fiood-run`` (a module ``run`` would hide the entry
+point of that name).
 """
 
 from __future__ import annotations
@@ -86,9 +87,8 @@ def _own_commands() -> dict[str, str]:
     """Name and one line of help of each module of this package that is a command; none is imported."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        if path.stem != "run":
-            with path.open(encoding="utf-8") as file:
-                found[path.stem] = file.readline().strip().strip('"').rstrip(".")
+        with path.open(encoding="utf-8") as file:
+            found[path.stem] = file.readline().strip().strip('"').rstrip(".")
     return found
 
 
@@ -118,7 +118,7 @@ def main() -> None:
 
 def run() -> None:
     """Entry point of ``fiood-run``."""
-    command: click.Command = import_module(f"{__name__}.run").command
+    command: click.Command = import_module(f"{__name__}._run").command
     command.params.append(_debug)
     _guarded(command, "fiood-run")
 

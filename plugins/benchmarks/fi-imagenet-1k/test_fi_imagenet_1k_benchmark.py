@@ -40,7 +40,7 @@ def test_it_has_the_papers_fifteen_sets_with_the_papers_counts():
 
 def test_explaining_it_names_everything_that_is_missing_at_once(tmp_path):
     arguments = ["--benchmark", "fi-imagenet-1k", "--backbone", "digits-cnn", "--detector", "msp", "--explain"]
-    result = CliRunner().invoke(import_module("fiood_core.cli.run").command, [*arguments, "--output", str(tmp_path)])
+    result = CliRunner().invoke(import_module("fiood_core.cli._run").command, [*arguments, "--output", str(tmp_path)])
     assert result.exit_code == 1
     for name, ood in FiImageNet1kBenchmark().ood.items():
         assert f"set {name}: " in result.output
