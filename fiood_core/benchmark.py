@@ -161,6 +161,26 @@ class Benchmark(ABC):
         """
         raise DataError(f"{cls.__name__} names no published results")
 
+    def pictures(self, ood: str, subset: str, details: Mapping[str, Any]) -> Sequence[str]:
+        """Ids of the OOD pictures behind a row.
+
+        Parameters
+        ----------
+        ood, subset : str
+        details : mapping
+            As the row has them.
+
+        Raises
+        ------
+        DataError
+            The set has no subset or class of that name, or its pictures are missing.
+        """
+        view = self.ood[ood].dataset.view()
+        parts = {"all": range(len(view)), **classes(view), **view.subsets}
+        if subset not in parts:
+            raise DataError(f"{ood!r} has no subset {subset!r}")
+        return [view.ids[row] for row in parts[subset]]
+
     def rows(self, id_scores: Pool, pools: Mapping[str, Pool]) -> Iterator[Row]:
         """The rows of one detector's table.
 

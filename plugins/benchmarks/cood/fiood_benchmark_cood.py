@@ -13,17 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fiood_core import Benchmark, Dataset, OODSet, View, registry, spec
+from fiood_core import Benchmark, Dataset, OODSet, View
 from fiood_core.benchmark import Pool, Row
 from fiood_core.download import Remote
 from fiood_core.errors import DataError, ParameterError
 from fiood_core.lists import csv_columns
 from fiood_core.metrics import Metrics, evaluate
 from fiood_core.reference import PublishedRow
+from fiood_core.request import Request
 
 Choice = Literal["percentiles", "diversity"]
 
@@ -159,6 +160,8 @@ def evaluate_levels(
 class SplitPool(Dataset):
     """A dataset of OOD classes with its pictures divided, class by class, into estimation and test.
 
+    A dataset that brings the division as its own subsets ``estimation`` and ``test`` keeps it.
+
     Parameters
     ----------
     dataset : Dataset
@@ -190,6 +193,9 @@ class SplitPool(Dataset):
     def _view(self) -> View:
         view = self.dataset.view()
         names = class_names(view)
+        if {ESTIMATION, TEST} <= set(view.subsets) and self.classes is None:
+            _refuse(names, None, self.excluded)
+            return view
         _refuse(names, self.classes, self.excluded)
         wanted = set(names) if self.classes is None else set(self.classes)
         rows = [row for row, name in enumerate(names) if name in wanted]
@@ -315,7 +321,7 @@ class COOD(Benchmark):
         A text file of wnids or names, one a line: the classes that the pool shall have.
     """
 
-    published = Remote(
+    published: ClassVar[Remote | None] = Remote(
         "cood_results.csv",
         urls=("https://raw.githubusercontent.com/mdabbah/COOD_benchmarking/HEAD/paper_results/all_paper_results.csv",),
         size=3_027_725,
@@ -326,7 +332,7 @@ class COOD(Benchmark):
     def __init__(
         self,
         id_test: Dataset | str = "imagenet-1k",
-        pool: Dataset | str = "imagenet-21k-cood",
+        pool: Dataset | str = "cood-pool",
         id_train: Dataset | str | None = None,
         *,
         window: int | None = None,
@@ -405,6 +411,14 @@ class COOD(Benchmark):
             }
             yield Row(POOL, f"level-{level.number}", metrics, group="severity", details=details)
 
+    def pictures(self, ood: str, subset: str, details: Mapping[str, Any]) -> Sequence[str]:
+        """Ids of a level's test pictures: those by which a level becomes an OOD set of its own."""
+        view = self.ood[ood].dataset.view()
+        names, wanted = class_names(view), set(details.get("classes", ()))
+        if not wanted:
+            raise DataError(f"the row {subset!r} names no classes; only levels have pictures of their own")
+        return [view.ids[row] for row in view.subsets[TEST] if names[row] in wanted]
+
     def _id_count(self, view: View) -> int:
         """How many classes the ID set has."""
         for names in (self.id_test.class_wnids, self.id_test.class_names):
@@ -453,10 +467,4 @@ def risk_coverage_area(scores: np.ndarray, correct: np.ndarray) -> float:
 
 
 def _dataset(given: Dataset | str) -> Dataset:
-    if isinstance(given, Dataset):
-        return given
-    name, parameters = spec.parse(given)
-    if name.startswith("folder:"):
-        name, parameters = "folder", {"path": name.removeprefix("folder:"), **parameters}
-    found: Dataset = registry.create("dataset", name, **parameters)
-    return found
+    return given if isinstance(given, Dataset) else Request.parse("dataset", given).create()
