@@ -173,9 +173,9 @@ def _dataset(text: str) -> Dataset:
 
 
 def _remote(remote: Remote) -> str:
-    where = remote.urls[0] if remote.urls else remote.instructions
+    where = ". ".join(filter(None, (" or ".join(remote.urls), remote.instructions)))
     source = " (says who mirrors it)" if remote.digest_by_others else ""
-    return f"{remote.name} from {where}" + (f" {remote.digest}{source}" if remote.digest else "")
+    return f"{remote.name}{f', {remote.digest}{source}' if remote.digest else ''}: {where}"
 
 
 @contextmanager

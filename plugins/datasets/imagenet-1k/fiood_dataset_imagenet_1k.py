@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -189,6 +190,13 @@ class ImageNetTrain(ShelvedDataset):
 
     def open(self, image_id: str) -> Path:
         return self.root / image_id
+
+    def stamps(self, ids: Sequence[str]) -> Sequence[str]:
+        root = str(self.root)
+        stats = (
+            os.stat(f"{root}/{image_id}") for image_id in ids
+        )  # a Path for each of a million takes four times as long
+        return [f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats]
 
     def missing(self) -> Sequence[str]:
         if not self.root.is_dir():
