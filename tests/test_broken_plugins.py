@@ -86,7 +86,7 @@ for name in fiood.names("detectors"):
     shelf["FIOOD_DISABLE"] += ",aa-slow,aa-dies,aa-crashes"
     done = python(shelf, code)
     assert done.returncode == 0, done.stderr
-    assert "[1.] [0.7310586]" in done.stdout
+    assert "[1.] [0.731058" in done.stdout
     refused = {line.split()[0] for line in done.stdout.splitlines() if line.endswith("refused")}
     assert refused == {"aa-raises", "aa-exits", "aa-lacks", "aa-new", "aa-reads", "aa-clash"}
 
