@@ -30,9 +30,9 @@ lint: $(STAMP)  ## style and types
 docs: $(STAMP)  ## the site, without warnings, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(STAMP)  ## speed, side by side with pytorch-ood and the machine's GEMM rate
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e ".[bench]"
-	$(BIN)/python benchmarks/speed/detectors.py
+bench: $(STAMP)  ## speed beside pytorch-ood and the machine's GEMM rate
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation -e ".[bench]"
+	set -e; for script in benchmarks/speed/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 	$(BIN)/python benchmarks/speed/vlm.py
 
 install: $(STAMP)  ## .venv only
