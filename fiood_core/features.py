@@ -18,7 +18,7 @@ from fiood_core.errors import InputError
 from fiood_core.head import Head
 from fiood_core.linalg import ascending, row_norms, unit
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 2048
 """Rows of one block.  Part of the numbers' definition: changing it may change last bits."""
 
 Precision = Literal["float32", "float64"]

@@ -144,16 +144,17 @@ def ascending(x: Tensor) -> Tensor:
     return torch.from_numpy(np.sort(x.numpy(), axis=1))  # several times faster than torch's on the CPU
 
 
-def largest_mask(x: Tensor, threshold: Tensor, k: int) -> Tensor:
-    """Where the ``k`` largest of each row (n, D) are, ties at the boundary going to the lowest index.
+def largest_mask(x: Tensor, sorted_x: Tensor, k: int) -> Tensor:
+    """Where the ``k`` largest of each row are (n, D), ties at the boundary going to the lowest index.
 
     Parameters
     ----------
-    threshold : Tensor (n,)
-        The ``k``-th largest value of each row.
+    sorted_x : Tensor (n, D)
+        Each row sorted upwards.
     """
+    threshold = sorted_x[:, -k]
     mask = x >= threshold[:, None]
-    tied = (mask.sum(dim=1) > k).nonzero().flatten()
+    tied = (sorted_x[:, -k - 1] == threshold).nonzero().flatten() if k < x.shape[1] else []
     if len(tied):
         equal = x[tied] == threshold[tied, None]
         above = mask[tied] & ~equal

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fiood_core.images import ImagePolicy
 
 SHARD_ROWS = 4096
-"""Rows of one shard: the rows of one block, so that a block of a view in the segment's order is one map."""
+"""Rows of one shard: those of whole blocks, so that a block of a view in the segment's order is one map."""
 
 MISSING = -1
 

@@ -46,5 +46,5 @@ class ASHS(Detector):
         """Energy of the shaped features."""
         x = block.features
         kept = kept_activations(x.shape[1], self.percentile)
-        mask = largest_mask(x, block.ascending_features[:, -kept], kept)
-        return scaled_energy(self.head, x * mask, shaping_exponent(block, kept))
+        mask = largest_mask(x, block.ascending_features, kept)
+        return scaled_energy(self.head, x * mask.to(x.dtype), shaping_exponent(block, kept))
