@@ -109,6 +109,16 @@ class ListedDataset(ShelvedDataset):
             raise DataError(f"{self.name}: the lists give {len(entries)} pictures, the set has {expected}")
         return entries
 
+    def remarks(self) -> Sequence[str]:
+        """What the list files say that ``info`` cannot know, one sentence each; shown by ``fiood data info``.
+
+        Raises
+        ------
+        DataError
+            A list file is missing or altered.
+        """
+        return ()
+
     def concepts(self) -> Counter[Concept]:
         """How many pictures the lists have of each concept; the pictures themselves are not needed.
 

@@ -12,11 +12,12 @@ from fiood_core.errors import DataError
 LARGEST_LIST = 1 << 25
 
 
-def github(repository: str, path: str, sha256: str, *, name: str | None = None) -> Remote:
-    """A list file in a public repository, trusted by its digest alone."""
+def github(repository: str, path: str, sha256: str, *, name: str | None = None, commit: str | None = None) -> Remote:
+    """A list file in a public repository, trusted by its digest alone; at a commit if one is known, then the newest."""
+    revisions = ("HEAD",) if commit is None else (commit, "HEAD")
     return Remote(
         name or path.rpartition("/")[2],
-        urls=(f"https://raw.githubusercontent.com/{repository}/HEAD/{path}",),
+        urls=tuple(f"https://raw.githubusercontent.com/{repository}/{revision}/{path}" for revision in revisions),
         digest=f"sha256:{sha256}",
         max_bytes=LARGEST_LIST,
     )

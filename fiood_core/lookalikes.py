@@ -148,18 +148,25 @@ def between(first: Prints, second: Prints, distance: int = DISTANCE) -> list[Pai
 
 
 def _pairs(first: Prints, second: Prints, distance: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Rows of equal pictures: all with equal content, then those with near hashes that are not plain."""
+    """Rows of equal pictures: all with equal content, then those with near hashes that are not plain.
+
+    The product of two hashes of -1 and 1 is 64 less twice the number of bits in which they differ.
+    """
     rows: dict[str, list[int]] = defaultdict(list)
     for j, content in enumerate(second.content):
         rows[content].append(j)
     for i, content in enumerate(first.content):
         yield from ((i, j, 0, True) for j in rows.get(content, ()))
-    mine, theirs = np.flatnonzero(~first.plain), np.flatnonzero(~second.plain)
-    others = second.hashes[theirs].astype(np.float32).T
-    for start in range(0, len(mine), BLOCK):
-        block = mine[start : start + BLOCK]
-        agreement = first.hashes[block].astype(np.float32) @ others  # 64 less twice the number of unequal bits
-        for i, j in zip(*np.nonzero(agreement >= KEPT * KEPT - 2 * distance), strict=True):
-            row, column = int(block[i]), int(theirs[j])
-            if first.content[row] != second.content[column]:
-                yield row, column, int(KEPT * KEPT - agreement[i, j]) // 2, False
+    for mine in _blocks(first):
+        for theirs in _blocks(second):
+            agreement = first.hashes[mine].astype(np.float32) @ second.hashes[theirs].astype(np.float32).T
+            for i, j in zip(*np.nonzero(agreement >= KEPT * KEPT - 2 * distance), strict=True):
+                row, column = int(mine[i]), int(theirs[j])
+                if first.content[row] != second.content[column]:
+                    yield row, column, int(KEPT * KEPT - agreement[i, j]) // 2, False
+
+
+def _blocks(found: Prints) -> list[np.ndarray]:
+    """Rows of pictures that are not plain, as many at once as two blocks' products fit into 64 MiB."""
+    rows = np.flatnonzero(~found.plain)
+    return [rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK)]

@@ -48,6 +48,7 @@ SSB_SPLITS = github(
     "sgvaze/SSB",
     "SSB/splits/imagenet_ssb_splits.json",
     "90644c5a2c267800e22bf660cc56fd58e4683fac42f27923dc10189e8a08666d",
+    commit="ffded7c76f6d0b44164093e15cf104bc7bb0d288",
     name="ssb_splits.json",
 )
 
@@ -55,6 +56,7 @@ SSB_FILES = github(
     "sgvaze/SSB",
     "SSB/splits/imagenet_21k_val_files.json",
     "19d9f6a9aef5555bbe1793accf62280b9e2f38ee260a70b738246cb92cfdfad7",
+    commit="5f8db894779552532d54bdaf69a20d67437a2f68",
     name="ssb_val_files.json",
 )
 
@@ -66,4 +68,5 @@ def openood(name: str, sha256: str) -> Remote:
         f"benchmark_imglist/imagenet/{name}",
         sha256,
         name=f"openood_v1.5/{name}",
+        commit="67189131ba897e9482df88bddeffbef4bc8db807",
     )

@@ -69,6 +69,7 @@ def info(name: str) -> None:
     lines += [("notes", about.notes)]
     root = getattr(dataset, "root", None)
     lines += [("at", str(root))] if root is not None else []
+    lines += [("remark", remark) for remark in _remarks(dataset)]
     lines += [("state", state(dataset)), *(("missing", sentence) for sentence in dataset.missing())]
     for label, text in lines:
         if text:
@@ -162,6 +163,17 @@ def audit(
     click.echo(audited.text())
     if output is not None:
         output.write_text(json.dumps(audited.data(), indent=1), encoding="utf-8")
+
+
+def _remarks(dataset: Dataset) -> Sequence[str]:
+    """What the lists say beyond the set itself; nothing where they are not here, which the state tells."""
+    from fiood_core.errors import DataError
+    from fiood_core.listed import ListedDataset
+
+    try:
+        return dataset.remarks() if isinstance(dataset, ListedDataset) else ()
+    except DataError:
+        return ()
 
 
 def _dataset(text: str) -> Dataset:

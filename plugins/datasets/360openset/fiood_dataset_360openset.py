@@ -18,6 +18,7 @@ SYNSETS = github(
     "abhijitbendale/OSDN",
     "openset_imagenet2010_synsets.txt",
     "ba5e0ce1a2422ca7ed22ff25b27c2983d03d18f5b7395401246d5fb0c80031b6",
+    commit="c13b7697c52f6748dc29f4387deced4daa6d6239",
     name="osdn_360_synsets.txt",
 )
 CLEAN = NINCO_SAMPLES

@@ -37,6 +37,7 @@ class ImageNetOOD(ListedDataset):
             "princetonvisualai/imagenetood",
             "imagenetood.txt",
             "80192c520a1789778b56d9342346a61c4cde3a2c3db12abc8512839145f886a0",
+            commit="a8ff81750902b73340163d4d7c643f528ce3bae7",
         ),
     )
     archive = IMAGENET_21K

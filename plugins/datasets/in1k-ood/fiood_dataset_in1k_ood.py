@@ -32,8 +32,9 @@ class IN1kOOD(FirstOfEachClass):
     list_files = (
         github(
             "amazon-science/long-tailed-ood-detection",
-            "datasets/imagenet_ood_test_1k_wnid_list.txt",
+            "utils/datasets/imagenet_ood_test_1k_wnid_list.txt",
             "048569927d2667ae3e19e191891aaf5cd615c90b1a85d91bc5ea762acee28a7a",
+            commit="632111b8c03597568b1439b3a83fa03deb690c4b",
             name="pascl_in1k_ood_wnids.txt",
         ),
     )

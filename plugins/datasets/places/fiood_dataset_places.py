@@ -32,6 +32,7 @@ class Places(ListedDataset):
             "ZhikangXu0112/InterNeg",
             "data/benchmark_imglist/imagenet/test_Places.txt",
             "30f5a56b788303a0c4b458566f882d77ba7f0951979a9f67adf4b96fde4db33d",
+            commit="647ee79c93b784a51419f6137eaa0a0d31cf1545",
             name="mos_places.txt",
         ),
     )

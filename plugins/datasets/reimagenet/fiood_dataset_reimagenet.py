@@ -75,6 +75,12 @@ class ReImageNet(ListedDataset):
         imagenet.require_val_names([entry.id for entry in entries], "reannotation.jsonl")
         return sorted(entries, key=lambda entry: entry.id)
 
+    def remarks(self) -> Sequence[str]:
+        """The counts of :meth:`flags`."""
+        found = self.flags()
+        others = "".join(f", {count:,} with {name}" for name, count in sorted(found.others.items()))
+        return (f"pictures without a label: {found.empty:,} empty, {found.minus_one:,} labelled -1{others}",)
+
     def flags(self) -> Flags:
         """How many pictures carry which sign of having no class.
 

@@ -38,6 +38,7 @@ def test_targets_are_all_labels_and_the_classes_merged_with_them(annotated):
 
 def test_flags_are_counted_not_assumed(annotated):
     assert annotated.flags() == Flags(empty=1, minus_one=1, others={"crowd_flag": 1})
+    assert annotated.remarks() == ("pictures without a label: 1 empty, 1 labelled -1, 1 with crowd_flag",)
 
 
 def test_an_annotation_of_other_pictures_or_classes_is_refused(tmp_path):

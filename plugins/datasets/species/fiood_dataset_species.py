@@ -30,6 +30,7 @@ class Species(ListedDataset):
             "hungdv1107/OpenOOD",
             "data/benchmark_imglist/imagenet/test_species.txt",
             "e8270524fa60219abc7f655a8303a8bfcbd9d0675a7c60f91b770af7475f605b",
+            commit="d5b379ff4230eaa9d51f9fb1a56c60407f9ee017",
             name="openood_v1_test_species.txt",
         ),
     )

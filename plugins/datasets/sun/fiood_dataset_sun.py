@@ -31,6 +31,7 @@ class SUN(ListedDataset):
             "ZhikangXu0112/InterNeg",
             "data/benchmark_imglist/imagenet/test_SUN.txt",
             "67acef6f7ccec8f3bfdd37572de93c93b9847c34ad7f5b998e24126bdfbe6c6b",
+            commit="647ee79c93b784a51419f6137eaa0a0d31cf1545",
             name="mos_sun.txt",
         ),
     )
