@@ -1,9 +1,12 @@
+import csv
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from fiood_benchmark_fi_imagenet_1k import FiImageNet1kBenchmark
 
+from fiood_core import suite as suites
 from fiood_core.testing import check_benchmark
 
 
@@ -48,3 +51,14 @@ def test_explaining_it_names_everything_that_is_missing_at_once(tmp_path):
             assert remote.name in result.output
     for sentence in ("no pictures at", "NINCO_OOD_classes.csv", "fi_imagenet_1k_ambiguous.txt", "ILSVRC2012_img_train"):
         assert sentence in result.output
+
+
+def test_the_suite_asks_for_the_papers_21_detectors_on_its_28_timm_checkpoints():
+    suite = suites.load(Path(__file__).parents[3] / "benchmarks" / "suites" / "fi-imagenet-1k.yaml")
+    assert not suite.unknown
+    assert len(suite.detectors) == 21
+    assert len({str(backbone) for backbone in suite.backbones}) == 28
+    with (Path(__file__).parents[3] / "benchmarks" / "reference" / "table_a7.csv").open(newline="") as file:
+        published = [row["model"] for row in csv.DictReader(file)]
+    probes = {"DINOv2-g/14", "DINOv3-7B"}
+    assert {backbone.parameters["preset"] for backbone in suite.backbones} == set(published) - probes
