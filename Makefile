@@ -33,7 +33,6 @@ docs: $(STAMP)  ## the site, without warnings, into site/
 bench: $(STAMP)  ## speed beside pytorch-ood and the machine's GEMM rate
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-build-isolation -e ".[bench]"
 	set -e; for script in benchmarks/speed/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
-	$(BIN)/python benchmarks/speed/vlm.py
 
 install: $(STAMP)  ## .venv only
 
