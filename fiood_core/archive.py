@@ -70,9 +70,19 @@ def unpack(
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Let one process at a time work on a folder; another one waits."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a+b") as file:
+    """Let one process at a time work on a folder; another one waits.
+
+    Raises
+    ------
+    DataError
+        The folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / ".lock").open("a+b")
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}; set FIOOD_HOME to a place that can") from error
+    with opened as file:
         if sys.platform == "win32":
             import msvcrt
 

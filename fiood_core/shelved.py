@@ -250,6 +250,9 @@ class ShelvedDataset(Dataset):
         target = self.root
         if target.is_symlink():
             raise DataError(f"{self.name}: {target} is a link to a copy; remove it to extract {archive.name}")
+        if self._root is None:  # nobody else is at work on the shelf, so these were left by a process that was killed
+            for leftover in target.parent.glob(f".{target.name}.*"):
+                shutil.rmtree(leftover, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=self._parent(target)))
         try:
             unpack(archive, scratch / "new", nested=self.archive.nested, progress=progress)

@@ -148,9 +148,7 @@ def test_two_copies_under_one_root_are_ambiguous(copy, tmp_path):
         (tmp_path / "two" / name).write_bytes(b"other")
     dataset = Small(tmp_path, tmp_path / "lists")
     assert kinds(dataset.verify()) == ["ambiguous"] * 4
-    with pytest.raises(
-        DataError, match=r"several files .* could be 4 of its pictures.* give the folder of one copy"
-    ):
+    with pytest.raises(DataError, match=r"several files .* could be 4 of its pictures.* give the folder of one copy"):
         dataset.view()
 
 
@@ -168,9 +166,7 @@ def test_adopting_links_to_a_complete_copy_and_refuses_another(copy, tmp_path, h
     assert not dataset.verify()
     assert not Small(lists=tmp_path / "lists").missing()
     (copy / IDS[0]).unlink()
-    with pytest.raises(
-        DataError, match=r"complete the copy, or adopt another:\n  missing: set/a b/one's"
-    ):
+    with pytest.raises(DataError, match=r"complete the copy, or adopt another:\n  missing: set/a b/one's"):
         Small(lists=tmp_path / "lists").prepare(adopt=copy)
     with pytest.raises(DataError, match="there is no folder or archive"):
         Small(lists=tmp_path / "lists").prepare(adopt=tmp_path / "nowhere")
@@ -213,12 +209,25 @@ def test_pictures_on_the_shelf_that_became_incomplete_are_extracted_anew(archive
         assert len(server.asked) == 2
 
 
+def test_what_a_killed_process_left_is_cleared_away(archive, home):
+    left = home / "datasets" / "small" / ".pictures.abc123" / "new"
+    left.mkdir(parents=True)
+    with mirror({"small.tar.gz": archive, "list.txt": LIST}) as server:
+        served(server).prepare()
+    assert not left.exists()
+
+
+def test_a_home_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FIOOD_HOME", str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"cannot be written: .*; set FIOOD_HOME"):
+        Small().prepare()
+
+
 def test_an_archive_that_lacks_pictures_is_not_accepted():
     short = packed({name: picture_file(name) for name in IDS[1:]})
     with mirror({"small.tar.gz": short, "list.txt": LIST}) as server:
-        with pytest.raises(
-            DataError, match=r"remove .*pictures and run again:\n  missing: set/a b/one's.jpg"
-        ):
+        with pytest.raises(DataError, match=r"remove .*pictures and run again:\n  missing: set/a b/one's.jpg"):
             served(server).prepare()
         assert served(server).missing()
 
