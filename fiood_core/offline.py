@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +29,18 @@ def go_offline() -> None:
     """
     os.environ.update(dict.fromkeys(SWITCHES, "1"))
     _guard()
+
+
+@contextmanager
+def caches_only() -> Iterator[None]:
+    """Have fiood and the libraries that fetch models look at their caches only, for a while; nothing is enforced."""
+    before = {name: os.environ.get(name) for name in SWITCHES}
+    os.environ.update(dict.fromkeys(SWITCHES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 @lru_cache(maxsize=1)

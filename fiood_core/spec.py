@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fiood_core.errors import ParameterError
+
+BARE_WORD = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|=\s*([A-Za-z_][\w./+-]*)(?=\s*(?:,|$))""")
+"""A quoted text, which is left alone, or a value that is written without quotes: ``preset=ViT-B-384-21k``."""
 
 MAX_LENGTH = 100_000
 """Longest specification that is parsed, in characters (a bank of indices fits, an attack on the parser does not)."""
@@ -91,7 +95,7 @@ def _arguments(inner: str, whole: str) -> dict[str, Any]:
     if len(inner) > MAX_LENGTH:
         raise ParameterError(f"{advice}; this one is {len(inner)} characters long")
     try:
-        call = ast.parse(f"_({inner})", mode="eval").body
+        call = ast.parse(f"_({BARE_WORD.sub(_quoted, inner)})", mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ParameterError(advice) from error
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
@@ -102,6 +106,12 @@ def _arguments(inner: str, whole: str) -> dict[str, Any]:
             raise ParameterError(advice)
         arguments[keyword.arg] = _literal(keyword.value, f"{advice}; {keyword.arg!r} is no literal")
     return arguments
+
+
+def _quoted(match: re.Match[str]) -> str:
+    """A bare word that Python would take for a sum or a path as a text; anything else as it is."""
+    word = match[2]
+    return match[0] if match[1] or word.isidentifier() else f"={word!r}"
 
 
 def _literal(node: ast.expr, advice: str) -> Any:

@@ -17,6 +17,13 @@ from fiood_core.spec import Spec, parse, split
         ("folder:a (copy)/labels.csv", "folder:a (copy)/labels.csv", {}),
         ("./mine.py:Mine(x=-1)", "./mine.py:Mine", {"x": -1}),
         ("msp()", "msp", {}),
+        ("timm(preset=ViT-B-384-21k)", "timm", {"preset": "ViT-B-384-21k"}),
+        ("timm(preset = DINOv2-g/14 , k=1)", "timm", {"preset": "DINOv2-g/14", "k": 1}),
+        (
+            "timm(model=resnet50.a1_in1k, checkpoint='a, b=c-d')",
+            "timm",
+            {"model": "resnet50.a1_in1k", "checkpoint": "a, b=c-d"},
+        ),
     ],
 )
 def test_a_string_is_a_name_with_literal_parameters(text, name, parameters):
@@ -33,6 +40,8 @@ def test_a_mapping_is_the_same_as_the_string():
     [
         "knn(50)",
         "knn(k=open('x'))",
+        "knn(k=a-b-)()",
+        "knn(k=1-b)",
         "knn(**{})",
         "knn(k=1)(k=2)",
         "knn(k=1, k=2)",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,7 @@ class OpenCLIP(VisionLanguageBackbone):
     """
 
     api_version = 1
+    presets: ClassVar[Mapping[str, Preset]] = PRESETS
 
     def __init__(
         self,
@@ -210,7 +211,10 @@ class OpenCLIP(VisionLanguageBackbone):
             raise InputError(f"{self.model!r} has no pre-training tag {self.pretrained!r}; open_clip knows {tags}")
         kept = _in_hub_cache(config.get("hf_hub", ""))
         if kept is None and settings.offline():
-            raise InputError(f"the weights of {self.model} / {self.pretrained} are not here, and the run is offline")
+            raise InputError(
+                f"the weights of {self.model} / {self.pretrained} are not on this machine; a run that may use the "
+                f"network fetches them from {config.get('hf_hub') or config.get('url')}, or give pretrained=FILE"
+            )
         return kept or Path(pretrained.download_pretrained(config))
 
     @cached_property

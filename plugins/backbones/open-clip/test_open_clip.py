@@ -204,6 +204,11 @@ def test_an_unknown_preset_is_refused():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_is_found_by_its_name(preset):
+    assert fiood.backbone("open-clip", preset=preset).card.title == PRESETS[preset].title
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_the_towers_of_the_presets_instantiate_and_have_a_value_branch(preset):
     from fiood_core.value_branch import find
 
