@@ -154,7 +154,9 @@ def largest_mask(x: Tensor, sorted_x: Tensor, k: int) -> Tensor:
     """
     threshold = sorted_x[:, -k]
     mask = x >= threshold[:, None]
-    tied = (sorted_x[:, -k - 1] == threshold).nonzero().flatten() if k < x.shape[1] else []
+    if k == x.shape[1]:
+        return mask
+    tied = (sorted_x[:, -k - 1] == threshold).nonzero().flatten()
     if len(tied):
         equal = x[tied] == threshold[tied, None]
         above = mask[tied] & ~equal

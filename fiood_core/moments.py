@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fiood_core.errors import StatisticError
-from fiood_core.features import Block
+from fiood_core.features import Block, Precision
 from fiood_core.linalg import add_gram, symmetric
 from fiood_core.statistics import Statistic, TrainContext
 
@@ -23,7 +23,7 @@ class Mean(Statistic):
     name : str
         The key; it must name whatever changes the values.
     of : callable
-        From a float64 block to values (n,) or (n, k).
+        From a float64 block to float64 values (n,) or (n, k).
     needs : tuple of str
         What ``of`` reads.
     """
@@ -233,13 +233,21 @@ class PosteriorMeans(Statistic):
     """Mean posterior of the training images that are predicted to be of each class.
 
     The result has ``counts`` (C,) and ``means`` (C, C), whose rows for classes that are never predicted are zero.
+
+    Parameters
+    ----------
+    precision : {"float32", "float64"}
+        Of the head's product where logits are not stored; posteriors and sums are float64 either way.
     """
 
     needs = ("logits",)
 
+    def __init__(self, precision: Precision) -> None:
+        self.precision: Precision = precision
+
     @property
     def key(self) -> str:
-        return "posterior-means"
+        return f"posterior-means[{self.precision}]"
 
     def begin(self, context: TrainContext) -> None:
         classes = context.num_classes or 0
@@ -247,9 +255,9 @@ class PosteriorMeans(Statistic):
         self._sums = torch.zeros(classes, classes, dtype=torch.float64)
 
     def update(self, block: Block) -> None:
-        wide = block.at("float64")
-        self._counts += torch.bincount(wide.predictions, minlength=len(self._counts))
-        self._sums.index_add_(0, wide.predictions, wide.posterior)
+        rows = block.at(self.precision)
+        self._counts += torch.bincount(rows.predictions, minlength=len(self._counts))
+        self._sums.index_add_(0, rows.predictions, rows.posterior)
 
     def merge(self, other: PosteriorMeans) -> None:
         self._counts += other._counts

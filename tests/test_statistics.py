@@ -60,7 +60,14 @@ def test_a_class_without_images_has_no_mean():
 
 def test_chunks_give_the_bits_of_any_sharding_and_nothing_of_their_own(monkeypatch):
     train = training_set(1000)
-    requests = [Moments(), ClassMeans(), PosteriorMeans(), UnitBank("float32"), SampledRows(0.1, 3), ActivationDigits()]
+    requests = [
+        Moments(),
+        ClassMeans(),
+        PosteriorMeans("float64"),
+        UnitBank("float32"),
+        SampledRows(0.1, 3),
+        ActivationDigits(),
+    ]
     whole = gathered(train, *requests)
     monkeypatch.setattr(statistics, "CHUNK_ROWS", 256)
     cut = gathered(train, *requests)
@@ -113,7 +120,7 @@ def test_equal_requests_are_computed_once_and_kept_ones_not_at_all():
 def test_kept_results_are_kept_under_the_labels_and_head_they_depend_on():
     train, other = training_set(seed=0), training_set(seed=1)
     contexts = [TrainContext.of(t) for t in (train, other)]
-    for statistic in (ClassMeans(), PosteriorMeans(), SampledRows(0.1, 0)):
+    for statistic in (ClassMeans(), PosteriorMeans("float64"), SampledRows(0.1, 0)):
         assert len({statistics.cache_key(statistic, c) for c in contexts}) == 2
     assert len({statistics.cache_key(Moments(), c) for c in contexts}) == 1
 

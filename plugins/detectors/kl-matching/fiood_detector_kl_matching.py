@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fiood_core import Block, Detector, Head, Paper
 from fiood_core.moments import PosteriorMeans
-from fiood_core.statistics import TrainStatistics
+from fiood_core.statistics import Statistic, TrainStatistics
 
 FLOOR = 1e-300
 """Smallest template probability: what a template excludes costs 690 nats times its probability."""
@@ -29,11 +29,14 @@ class KLMatching(Detector):
     cost = "fit n·C, score t·C²"
     needs = ("logits",)
 
-    templates = PosteriorMeans()
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """Mean posteriors by predicted class."""
+        return (PosteriorMeans(self.precision),)
 
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
         """Logarithms of the templates of classes that are predicted at all."""
-        found = stats[self.templates]
+        found = stats[self.statistics[0]]
         self.log_templates = found["means"][found["counts"] > 0].clamp(min=FLOOR).log()
 
     def score_block(self, block: Block) -> Tensor:

@@ -21,7 +21,7 @@ def test_a_class_that_is_never_predicted_has_no_template():
 
 
 def test_a_template_itself_is_at_distance_zero_and_saturation_is_finite():
-    detector = fiood.detector("kl-matching").fit(fiood.FeatureSet(logits=TRAIN))
+    detector = fiood.detector("kl-matching", precision="float64").fit(fiood.FeatureSet(logits=TRAIN))
     rows = np.array([np.log([0.7, 0.2, 0.1]), [0.0, 0.0, 1e4]])
     scores = detector.score(fiood.FeatureSet(logits=rows))
     assert scores[0] == pytest.approx(0, abs=1e-12)

@@ -59,20 +59,25 @@ class ViM(Detector):
                 f"vim(dim={dim}) leaves no residual in {context.n} training images of {width} features; lower dim"
             )
 
+    @property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """Moments, and the mean largest logit."""
+        precision = self.precision
+        return (
+            self.moments,
+            Mean(f"max-logit[{precision}]", lambda block: block.at(precision).max_logit.double(), ("logits",)),
+        )
+
     def refine(self, stats: TrainStatistics, head: Head | None) -> Sequence[Statistic]:
-        """Mean largest logit and mean residual norm of the training set."""
+        """Mean norm of the residual."""
         origin, null = self._subspace(stats)
-
-        def logit_and_residual(block: Block) -> Tensor:
-            return torch.stack([block.max_logit, row_norms((block.features - origin) @ null)], dim=1)
-
-        return [Mean(f"vim[dim={null.shape[0] - null.shape[1]}]", logit_and_residual, ("features", "logits", "head"))]
+        name = f"residual-norm[dim={null.shape[0] - null.shape[1]}]"
+        return [Mean(name, lambda block: row_norms((block.features - origin) @ null), ("features", "head"))]
 
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
         """Origin, residual subspace and scale."""
-        (scale,) = self.refine(stats, head)
-        logit, residual = stats[scale]
-        self.scale = logit / residual
+        (residual,) = self.refine(stats, head)
+        self.scale = stats[self.statistics[1]] / stats[residual]
         self.origin, self.null = self._subspace(stats)
 
     def score_block(self, block: Block) -> Tensor:
