@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,9 @@ from pathlib import Path
 import pytest
 
 from fiood_core import registry
+from fiood_core.results import SCHEMA
+from fiood_core.suite import TOP_KEYS, Settings
+from fiood_core.testing import detectors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,21 +74,45 @@ def home(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_code_of_a_page_runs(page, home, tmp_path):
-    (tmp_path / "blocks.json").write_text(json.dumps([dataclasses.asdict(b) for b in runnable(page)]))
+def call(command: list[str], home: Path, place: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with fiood's programs on the path and nothing of fiood in the environment."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("FIOOD")}
     env |= {
         "FIOOD_HOME": str(home),
         "OMP_NUM_THREADS": "1",
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
     }
+    program = shutil.which(command[0], path=env["PATH"])
+    return subprocess.run([program, *command[1:]], cwd=place, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_code_of_a_page_runs(page, home, tmp_path):
+    (tmp_path / "blocks.json").write_text(json.dumps([dataclasses.asdict(b) for b in runnable(page)]))
     work = tmp_path / "work"
     work.mkdir()
-    command = [sys.executable, "-c", DRIVER, tmp_path / "blocks.json"]
-    done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
+    done = call([sys.executable, "-c", DRIVER, str(tmp_path / "blocks.json")], home, work)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def table(text: str) -> dict[str, list[float]]:
+    """Detectors of the network's table, each with its numbers."""
+    lines = text[text.index("digits-cnn on digits:") :].partition("\nmean:")[0].splitlines()[4:]
+    rows = [re.match(r"(\S+(?: \S+)*?)((?: +\d\.\d{4}){8})$", line) for line in lines]
+    return {row[1]: [float(value) for value in row[2].split()] for row in rows if row}
+
+
+@pytest.mark.slow
+def test_the_table_of_the_readme_is_what_a_run_gives(home, tmp_path):
+    found = call(["fiood-run", "--output", str(tmp_path / "run"), "digits"], home, tmp_path)
+    assert found.returncode == 0, found.stderr
+    shown, expected = table(PAGES[0].read_text(encoding="utf-8")), table(found.stdout)
+    assert list(shown) == list(expected)
+    for name, values in expected.items():
+        assert shown[name][0::2] == pytest.approx(values[0::2], abs=0.02), name  # another CPU trains another network
+    beginning = table((ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert beginning == {name: shown[name] for name in beginning}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -142,6 +170,31 @@ def test_the_command_pages_hold_every_command(generate):
     text = generate.commands()
     for title in ("fiood-run", "fiood plugins", "fiood check", "fiood new", "fiood store verify", "fiood report"):
         assert f"## `{title}`" in text
+
+
+def words(page: str) -> set[str]:
+    """What a page writes in back quotes."""
+    return set(re.findall(r"`([\w-]+)`", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+
+
+def test_every_column_of_the_results_is_described():
+    assert set(SCHEMA.names) - words("users/results.md") == set()
+
+
+def test_every_key_of_a_suite_is_described():
+    keys = {*TOP_KEYS, *(field.name for field in dataclasses.fields(Settings))}
+    assert keys - words("users/suites.md") == set()
+
+
+def test_every_environment_variable_is_described():
+    sources = [p.read_text(encoding="utf-8") for p in (ROOT / "fiood_core").rglob("*.py")]
+    read = set(re.findall(r"FIOOD_[A-Z]+", "".join(sources)))
+    assert read - words("users/running.md") == set()
+
+
+def test_every_conformance_check_is_described():
+    text = (ROOT / "docs" / "authors" / "conformance.md").read_text(encoding="utf-8")
+    assert [name for name in detectors.CHECKS if f"| {name} |" not in text] == []
 
 
 def test_every_page_is_in_the_navigation():
