@@ -84,7 +84,7 @@ class FeatureSet:
             raise InputError(
                 f"features, logits, columns and ids must have the same number of rows, got {sorted(lengths)}"
             )
-        self.labels = _labels(labels, self.n, self.num_classes)
+        self.labels = _labels(labels, self.n, _label_classes(head, self.num_classes))
         self._check_widths()
 
     def __len__(self) -> int:
@@ -326,7 +326,7 @@ class Block:
         if self._within is not None:
             self._raw[what] = self._within._read(what, rows)[self._rows]
         else:
-            tensor = torch.as_tensor(rows[self.start : self.stop])
+            tensor = torch.as_tensor(rows[self.start : self.stop]).detach().cpu()
             if not _finite(tensor):
                 raise InputError(self._not_finite(what, tensor))
             self._raw[what] = tensor
@@ -369,6 +369,13 @@ class _ReadOnly:
 
     def __getitem__(self, rows: slice) -> Any:
         return torch.from_numpy(self._array[rows].copy())
+
+
+def _label_classes(head: Head | None, num_classes: int | None) -> int | None:
+    """How many classes labels may name: more than there are logits where names are shared by classes."""
+    if head is None or head.classes is None:
+        return num_classes
+    return 1 + max((c for row in head.classes for c in row), default=-1)
 
 
 def _labels(labels: Any, n: int, num_classes: int | None) -> Tensor | None:

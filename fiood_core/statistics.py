@@ -75,6 +75,8 @@ class TrainContext:
             "logits": self.has_logits,
             "head": self.head is not None,
         }
+        if self.n == 0:
+            raise InputError(f"{what} needs training images, and there are none; pass a training set")
         missing = [need for need in needs if not have.get(need, True)]
         if missing:
             advice = ", ".join(f"{name}=..." for name in missing)

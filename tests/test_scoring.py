@@ -1,0 +1,112 @@
+"""One pass, any number of detectors: labels, sharing, isolation."""
+
+import numpy as np
+import pytest
+import torch
+
+import fiood_core as fiood
+from fiood_core.errors import InputError, ParameterError, ResultError
+from fiood_core.features import FeatureSet
+from fiood_core.scoring import fit_all, score_fitted
+
+RNG = np.random.default_rng(0)
+HEAD = fiood.Head(RNG.standard_normal((4, 6)))
+TRAIN = FeatureSet(features=RNG.standard_normal((200, 6)), labels=np.arange(200) % 4, head=HEAD)
+TEST = FeatureSet(features=RNG.standard_normal((5000, 6)), head=HEAD, ids=[f"img{i}" for i in range(5000)])
+
+
+class CountedRows:
+    """Rows that note what was read of them."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.reads = array, array.shape, []
+
+    def __getitem__(self, rows):
+        self.reads.append((rows.start, rows.stop))
+        return self.array[rows]
+
+
+def test_every_block_is_read_once_for_all_detectors():
+    rows = CountedRows(TEST.features)
+    detectors = {n: fiood.detector(n, precision=p) for n, p in (("energy", "float32"), ("mahalanobis", "float64"))}
+    detectors |= {"relative": fiood.detector("relative-mahalanobis"), "cosine": fiood.detector("cosine")}
+    fit_all(detectors, TRAIN)
+    score_fitted(detectors, FeatureSet(features=rows, head=HEAD))
+    assert len(rows.reads) == len(set(rows.reads)) == 3
+
+
+def test_scoring_together_is_scoring_alone():
+    names = [
+        "energy",
+        "react",
+        "mahalanobis",
+        "relative-mahalanobis",
+        "mahalanobis++",
+        "cosine",
+        "mcm",
+        "vim(dim=3)",
+        "nac",
+    ]
+    table = fiood.score_all(names, TRAIN, {"test": TEST})
+    for name in names:
+        np.testing.assert_array_equal(
+            fiood.score_all([name], TRAIN, {"test": TEST})[name]["test"], table[name]["test"], err_msg=name
+        )
+
+
+def test_labels_are_the_strings_and_the_names_of_instances():
+    class Own(type(fiood.detector("msp"))):
+        """Its own."""
+
+    given = ["knn(k=5)", fiood.detector("knn", k=7), Own()]
+    assert list(fiood.score_all(given, TRAIN, {"test": TEST})) == ["knn(k=5)", "knn", "Own"]
+    table = fiood.score_all({"five": "knn(k=5)", "seven": fiood.detector("knn", k=7)}, TRAIN, {"test": TEST})
+    assert (table["five"]["test"] >= table["seven"]["test"]).all()
+    with pytest.raises(ParameterError, match="two detectors are labelled 'knn'"):
+        fiood.score_all([fiood.detector("knn", k=5), fiood.detector("knn", k=7)], TRAIN, {})
+
+
+def test_a_detector_that_fails_while_scoring_is_left_out_and_named():
+    class Late(type(fiood.detector("msp"))):
+        """Fails in the second block."""
+
+        def score_block(self, block):
+            return super().score_block(block) / (0 if block.start else 1)
+
+    errors = {}
+    scores = score_fitted({"late": Late(), "msp": fiood.detector("msp")}, TEST, on_error=errors.__setitem__)
+    assert list(scores) == ["msp"]
+    assert isinstance(errors["late"], ResultError)
+    assert "img2048" in str(errors["late"])
+
+
+def test_features_and_a_head_stand_in_for_logits():
+    with_logits = FeatureSet(features=TEST.features, logits=HEAD(torch.from_numpy(TEST.features)).numpy(), head=HEAD)
+    for name in ("msp", "max-logit", "energy", "gen", "kl-matching", "fdbd", "neco", "vim(dim=3)"):
+        a, b = (
+            fiood.score_all(
+                {name: f"{name[:-1]}, precision=float64)" if "(" in name else f"{name}(precision=float64)"},
+                TRAIN,
+                {"t": t},
+            )[name]["t"]
+            for t in (TEST, with_logits)
+        )
+        np.testing.assert_allclose(a, b, rtol=1e-12, err_msg=name)
+    with pytest.raises(InputError, match="logits are missing"):
+        fiood.detector("msp").score(FeatureSet(features=TEST.features))
+
+
+def test_labels_may_go_beyond_the_logits_where_names_are_shared():
+    head = fiood.Head(RNG.standard_normal((2, 6)), classes=[(0, 2), (1,)])
+    FeatureSet(features=TRAIN.features[:3], labels=np.array([0, 1, 2]), head=head)
+    with pytest.raises(InputError, match="label 3 is outside the 3 classes"):
+        FeatureSet(features=TRAIN.features[:1], labels=np.array([3]), head=head)
+
+
+def test_an_empty_training_set_is_named():
+    with pytest.raises(InputError, match="there are none"):
+        fiood.detector("react").fit(FeatureSet(features=np.empty((0, 6)), head=HEAD))
+
+
+def test_nothing_to_score_gives_no_scores():
+    assert fiood.detector("msp").score(FeatureSet(logits=np.empty((0, 4)))).shape == (0,)
