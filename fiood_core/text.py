@@ -186,9 +186,8 @@ class LabelEmbeddings:
                 return sealed.read(self.root, place).tensor("embeddings")
             except StoreError:
                 (self.root / place).unlink(missing_ok=True)  # a damaged cache file is made again
-        embeddings = self._encode(labels)
-        sealed.write(self.root, place, {"embeddings": embeddings}, {"labels": _digest(labels)})
-        return embeddings
+        sealed.write(self.root, place, {"embeddings": self._encode(labels)}, {"labels": _digest(labels)})
+        return sealed.read(self.root, place).tensor("embeddings")  # the map, so that a long list is in memory once
 
     def _encode(self, labels: Sequence[str]) -> Tensor:
         self.backbone.load(self.device)

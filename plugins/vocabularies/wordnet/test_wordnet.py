@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -78,3 +82,53 @@ def test_quantiles_are_numpys():
     labels, names = rng.standard_normal((30, 4)), rng.standard_normal((7, 4))
     expected = np.quantile(labels @ names.T, 0.95, axis=1)
     np.testing.assert_allclose(similarity_quantiles(labels, names), expected, rtol=1e-12)
+
+
+MEMORY = """
+import sys, threading, time
+from pathlib import Path
+import torch
+from fiood_vocabulary_wordnet import WordNetLabels
+from fiood_core import text
+from fiood_core.vocabulary import VocabularyContext
+
+class Model:
+    text_digest = "made up"
+    card = type("Card", (), {"title": "made up"})
+
+class Embeddings(text.LabelEmbeddings):
+    def _encode(self, labels):
+        rows = torch.randn(len(labels), 1536, generator=torch.Generator().manual_seed(len(labels[0])))
+        return torch.nn.functional.normalize(rows, dim=1)
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
+
+embed = Embeddings(Model(), root=Path(sys.argv[1]))
+names = [f"name {i}" for i in range(1000)]
+before, peak, done = anonymous(), 0.0, threading.Event()
+
+def watch():
+    global peak
+    while not done.is_set():
+        peak = max(peak, anonymous())
+        time.sleep(0.01)
+
+watcher = threading.Thread(target=watch, daemon=True)
+watcher.start()
+context = VocabularyContext(names, embed=embed, id_embeddings=embed(names))
+labels = WordNetLabels(m=5000).labels(context)
+done.set()
+watcher.join()
+assert len(labels) == 5000
+print(peak - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
+def test_mining_all_labels_at_the_largest_width_stays_within_a_gibibyte(tmp_path):
+    for _ in ("embedding and mining", "mining what is kept"):
+        done = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert float(done.stdout) < 1024
