@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,10 +79,9 @@ def class_overlap(concepts: Mapping[Concept, int], id_wnids: Sequence[str], word
             above[ancestor].append(inside)
         for word in words.synonyms(inside):
             sharing[word.casefold()].append(inside)
-    synsets = Synsets(words) if any(concept.wnid is None for concept in concepts) else None
     unresolved, found = [], []
     for concept, pictures in concepts.items():
-        wnid = concept.wnid if concept.wnid or synsets is None else synsets.only(concept.name)
+        wnid = concept.wnid or _only(words.called(concept.name))
         if wnid is None or wnid not in words.words:
             unresolved.append(concept)
             continue
@@ -98,28 +96,6 @@ def class_overlap(concepts: Mapping[Concept, int], id_wnids: Sequence[str], word
     return ClassOverlap(len(concepts), tuple(unresolved), tuple(found))
 
 
-class Synsets:
-    """Noun synsets by what they are called."""
-
-    def __init__(self, words: WordNet) -> None:
-        self._by_word: dict[str, list[str]] = defaultdict(list)
-        self._by_all: dict[str, list[str]] = defaultdict(list)
-        for wnid, synonyms in words.words.items():
-            for word in dict.fromkeys(map(normal, synonyms)):
-                self._by_word[word].append(wnid)
-            self._by_all[normal(" ".join(synonyms))].append(wnid)
-
-    def called(self, name: str) -> list[str]:
-        """The synsets that have a name as a word, else those of which it is all words in a row."""
-        key = normal(name)
-        return self._by_word.get(key) or self._by_all.get(key, [])
-
-    def only(self, name: str) -> str | None:
-        """The synset of a name; None where there is none, or more than one."""
-        found = self.called(name)
-        return found[0] if len(found) == 1 else None
-
-
-def normal(name: str) -> str:
-    """A name without case and punctuation, as file names have it."""
-    return re.sub(r"[^0-9a-z]+", "_", name.casefold()).strip("_")
+def _only(wnids: Sequence[str]) -> str | None:
+    """The synset of a name, where it has one alone."""
+    return wnids[0] if len(wnids) == 1 else None

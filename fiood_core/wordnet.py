@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from fiood_core import settings
@@ -67,6 +69,26 @@ class WordNet:
         if wnid not in self.words:
             raise DataError(f"{wnid!r} is no noun synset of WordNet 3.0; wnids of other versions name other things")
         return self.words[wnid]
+
+    def called(self, name: str) -> Sequence[str]:
+        """The noun synsets that have a name as a word, else those of which it is all words in a row.
+
+        Case and punctuation do not matter, so names of files (``Tinca_tinca``) will do.
+        """
+        key = _plain(name)
+        one, every = self._names
+        return one.get(key) or every.get(key) or ()
+
+    @cached_property
+    def _names(self) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+        """Synsets by each of their words, and by all of them in a row."""
+        one: dict[str, list[str]] = defaultdict(list)
+        every: dict[str, list[str]] = defaultdict(list)
+        for wnid, words in self.words.items():
+            for word in dict.fromkeys(map(_plain, words)):
+                one[word].append(wnid)
+            every[_plain(" ".join(words))].append(wnid)
+        return dict(one), dict(every)
 
     def ancestors(self, wnid: str) -> frozenset[str]:
         """Everything that a noun synset is a kind of, at any remove.
@@ -207,6 +229,11 @@ def _hypernyms(line: str) -> tuple[str, ...]:
     pointers = 5 + 2 * int(fields[3], 16)
     each = (fields[pointers + 4 * i : pointers + 4 * i + 2] for i in range(int(fields[pointers - 1])))
     return tuple(f"n{offset}" for symbol, offset in each if symbol in ("@", "@i"))
+
+
+def _plain(name: str) -> str:
+    """A name in lower case, with one space for whatever is between its letters and digits."""
+    return re.sub(r"[^0-9a-z]+", " ", name.casefold()).strip()
 
 
 def _word(written: str) -> str:
