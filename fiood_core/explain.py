@@ -89,7 +89,7 @@ def _group(
     directory: Path,
     store: FeatureStore,
 ) -> None:
-    told.lines += ["", f"{backbone.name} on {benchmark.name}"]
+    told.lines += ["", f"{backbone.name} on {benchmark.name}", *_classes(benchmark, backbone)]
     wanted = {TRAIN: [v for v in plan.variants_of(backbone) if v.learns(backbone)]}
     for planned in benchmark.sets:
         readers = wanted.get(planned.name, plan.variants_of(backbone))
@@ -99,6 +99,26 @@ def _group(
     for variant in plan.variants_of(backbone):
         _variant(told, plan, benchmark, backbone, variant, kept)
         told.missing += _unfittable(benchmark, backbone, variant, store)
+
+
+def _classes(benchmark: PlannedBenchmark, backbone: PlannedBackbone) -> Iterator[str]:
+    """The ID names of a vision-language model; they become its classes if their embeddings are kept."""
+    from fiood_core.backbone import VisionLanguageBackbone
+    from fiood_core.text import distinct
+    from fiood_core.zero_shot import ZeroShot
+
+    model, test = backbone.backbone, benchmark.test
+    if not isinstance(model, VisionLanguageBackbone) or test is None or test.dataset is None:
+        return
+    zero_shot = ZeroShot(model, test.dataset)
+    try:
+        names, _ = distinct(zero_shot.names)
+        lacking = zero_shot.embeddings.missing(names)
+        if not lacking:
+            model.set_classes(zero_shot.head)
+    except FioodError:
+        return  # the reason stands at every cell
+    yield f"  classes: {len(names)} names, {len(names) - lacking} embedded"
 
 
 def _set(

@@ -355,3 +355,24 @@ def test_another_version_of_wordnet_is_refused(tmp_path):
 def test_where_wordnet_is_not_the_message_says_where_to_get_it(tmp_path):
     with pytest.raises(DataError, match="wordnet-base"):
         wordnet.load(str(tmp_path / "none"))
+
+
+def test_a_plan_in_words_tells_of_names_and_kept_features(go, words, tmp_path):
+    from fiood_core.explain import explain
+
+    data = {
+        "name": "words",
+        "benchmark": f"{TINY}:WordsBenchmark",
+        "backbones": [f"{TINY}:TinyText"],
+        "detectors": ["neglabel"],
+        "vocabularies": ["oracle"],
+        "settings": {"device": "cpu", "batch_size": 8, "precision": "float64"},
+    }
+    plan = resolve(suites.read(json.dumps(data)))
+    before, _ = explain(plan, tmp_path / "out", tmp_path / "store")
+    assert "classes: 4 names, 0 embedded" in before
+    go(["oracle"], detectors=("neglabel",))
+    after, _ = explain(resolve(plan.suite), tmp_path / "out", tmp_path / "store")
+    assert "classes: 4 names, 4 embedded" in after
+    assert "set birds (far): 48 pictures, 48 cached" in after
+    assert "neglabel · oracle × mammals, birds, unnamed: reads features, logits, negatives; 2 of 3 kept" in after
