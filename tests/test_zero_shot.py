@@ -106,6 +106,13 @@ def test_scores_against_the_oracle_are_those_of_each_sets_own_labels(go, words):
     assert mammals["key"] != birds["key"]
 
 
+def test_msp_and_mcm_are_one_score_of_a_zero_shot_head(go):
+    found = go(["oracle"], detectors=("msp", "mcm"))
+    for ood in ("mammals", "birds", "unnamed"):
+        msp, mcm = (found.scores(row(found, name, ood)) for name in ("msp", "mcm"))
+        assert all(np.array_equal(a.values, b.values) for a, b in zip(msp, mcm, strict=True))
+
+
 def test_an_unlabelled_set_fails_alone_with_the_oracles_reason(go):
     found = go(["oracle"])
     assert {(r["column"], r["ood"]) for r in found.failed} == {("neglabel · oracle", "unnamed")}

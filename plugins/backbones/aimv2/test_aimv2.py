@@ -16,6 +16,7 @@ from fiood_core.text import LabelEmbeddings, zero_shot_head
 
 transformers = pytest.importorskip("transformers")
 
+SCORES = ("mcm", "max-logit", "energy", "gen", "entropy", "margin", "gl-mcm", "neglabel", "eoe")
 NAMES, LABELS = ["tench", "tabby cat", "hen"], ["sea fan", "okapi", "kelp", "moss"]
 END = 2
 
@@ -77,7 +78,7 @@ def test_the_whole_path_from_folder_to_scores(folder, tmp_path, monkeypatch):
         negatives=zero_shot_head(LABELS, embeddings),
         columns={column.key: local},
     )
-    for name in ("msp", "entropy", "margin", "gl-mcm", "neglabel", "eoe"):
+    for name in SCORES:
         scores = fiood.detector(name).score(given)
         assert scores.shape == (5,)
         assert np.isfinite(scores).all()

@@ -19,6 +19,7 @@ timm = pytest.importorskip("timm")
 
 from fiood_backbone_open_clip import PRESETS, OpenCLIP, check_preset  # noqa: E402
 
+SCORES = ("mcm", "max-logit", "energy", "gen", "entropy", "margin", "gl-mcm", "neglabel", "eoe")
 NAMES, LABELS = ["tench", "tabby cat", "hen"], ["sea fan", "okapi", "kelp", "moss"]
 TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1}
 
@@ -142,9 +143,7 @@ def test_the_whole_path_from_checkpoint_to_scores(backbone):
         negatives=zero_shot_head(LABELS, embeddings),
         columns={column.key: local},
     )
-    scores = {
-        name: fiood.detector(name).score(given) for name in ("msp", "entropy", "margin", "gl-mcm", "neglabel", "eoe")
-    }
+    scores = {name: fiood.detector(name).score(given) for name in SCORES}
     assert all(np.isfinite(values).all() and values.shape == (5,) for values in scores.values())
     cosines = outputs.features.double() @ embeddings([*NAMES, *LABELS]).double().T
     share = torch.softmax(cosines / 0.01, dim=1)[:, :3].sum(dim=1)
