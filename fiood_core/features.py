@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fiood_core.errors import InputError
 from fiood_core.head import Head
-from fiood_core.linalg import ascending, row_norms, unit
+from fiood_core.linalg import ascending, first_largest, row_norms, unit
 
 BLOCK_ROWS = 2048
 """Rows of one block.  Part of the numbers' definition: changing it may change last bits."""
@@ -260,7 +260,7 @@ class Block:
     @property
     def predictions(self) -> Tensor:
         """Index of the largest logit (n,), the first on ties."""
-        return self.once("predictions", lambda: self.logits.argmax(dim=1))
+        return self.once("predictions", lambda: first_largest(self.logits))
 
     @property
     def log_sum_exp(self) -> Tensor:

@@ -11,10 +11,11 @@ from fiood_core.linalg import inverse_root, nearest_squared_distance, row_norms,
 from fiood_core.moments import ClassMeans, Moments, within_covariance
 from fiood_core.statistics import TrainStatistics
 
-FINE = 300.0
-"""Standard deviation of the features over that along a direction, from which whitening that direction takes float64.
+FINE = 5.0
+"""Root mean variance of all directions over a direction's, from which whitening that direction takes float64.
 
-There float32 rounding of the features, 6e-8 of their size, would move a distance by more than 1e-4 or so.
+Directions of small variance magnify float32's rounding of the features; below this, distances of up to 1000 move by
+less than 1e-3.
 """
 
 
@@ -82,7 +83,7 @@ def nearest_class_distance(block: Block, gaussian: TiedGaussian, *, unit: bool =
 
 def background_distance(block: Block, gaussian: Background, *, unit: bool = False) -> Tensor:
     """Squared Mahalanobis distance (n,) to the mean of all training features."""
-    return squared_norms(_whitened(block, gaussian.origin, gaussian.whiten, unit))
+    return squared_norms(_whitened(block, gaussian.origin, gaussian.whiten, unit).double())
 
 
 def _origin(stats: TrainStatistics, moments: Moments) -> Tensor:
@@ -95,7 +96,7 @@ def _whitened(block: Block, origin: Tensor, whiten: Tensor, unit: bool) -> Tenso
     z = _centred(block, origin, unit) @ whiten.to(block.dtype)
     if block.precision == "float32":
         gain = row_norms(whiten.T)
-        fine = gain * row_norms(gain.reciprocal()[None]) > FINE
+        fine = gain * gain.reciprocal().square().mean().sqrt() > FINE
         if bool(fine.any()):
             z[:, fine] = (_centred(block.at("float64"), origin, unit) @ whiten[:, fine]).float()
     return z

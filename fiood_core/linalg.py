@@ -137,6 +137,13 @@ def log_sum_exp(logits: Tensor) -> Tensor:
     return top.flatten() + logits.sub_(top).exp_().sum(dim=1).log_()
 
 
+def first_largest(x: Tensor) -> Tensor:
+    """Index of the largest value of each row (n,), the first on ties."""
+    if x.device.type != "cpu":
+        return x.argmax(dim=1)
+    return torch.from_numpy(x.numpy().argmax(axis=1))  # vectorised, which torch's is not
+
+
 def ascending(x: Tensor) -> Tensor:
     """Each row of ``x`` (n, D) sorted upwards."""
     if x.device.type != "cpu":

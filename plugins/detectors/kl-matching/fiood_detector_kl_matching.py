@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fiood_core import Block, Detector, Head, Paper
+from fiood_core.linalg import first_largest
 from fiood_core.moments import PosteriorMeans
 from fiood_core.statistics import Statistic, TrainStatistics
 
@@ -42,6 +43,6 @@ class KLMatching(Detector):
     def score_block(self, block: Block) -> Tensor:
         """The nearest template by one product; its divergence in float64, for that of a confident image is tiny."""
         p = block.posterior
-        nearest = (p.to(block.dtype) @ self.log_templates.to(block.dtype).T).argmax(dim=1)
+        nearest = first_largest(p.to(block.dtype) @ self.log_templates.to(block.dtype).T)
         gap: Tensor = self.log_templates[nearest].sub_(block.log_posterior)
         return gap.mul_(p).sum(dim=1)
