@@ -37,10 +37,12 @@ def features(backbone, dataset):
     return backbone.forward(images).features
 
 
+@pytest.mark.slow
 def test_it_conforms(home):
     check_backbone(DigitsCLIP)
 
 
+@pytest.mark.slow
 def test_it_tells_the_digits_apart_by_their_names(backbone):
     dataset = Digits("test")
     rows = backbone.head(features(backbone, dataset)).argmax(dim=1)
@@ -48,6 +50,7 @@ def test_it_tells_the_digits_apart_by_their_names(backbone):
     assert (rows == targets).float().mean() > 0.9
 
 
+@pytest.mark.slow
 def test_negative_labels_help_on_digits_that_are_no_class(backbone):
     heads = {
         "head": backbone.head,
