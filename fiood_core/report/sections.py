@@ -14,6 +14,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from fiood_core import registry
 from fiood_core.errors import FioodError, PluginError
 from fiood_core.hookspecs import Section, hookimpl
+from fiood_core.report.graded import graded
 from fiood_core.report.payload import payload
 from fiood_core.report.views import BEST_RULE, MEAN_RULE, Row, Views
 from fiood_core.results import method_of
@@ -57,7 +58,7 @@ def environment() -> Environment:
 
 @hookimpl
 def fiood_report_sections(results: Results) -> list[Section]:
-    """Best detectors, comparison, plots, all results, failures, methods and record."""
+    """Best detectors, graded levels where there are such, comparison, plots, all results, failures, methods, record."""
     views = Views(results.rows)
     templates = environment()
 
@@ -67,8 +68,10 @@ def fiood_report_sections(results: Results) -> list[Section]:
     data, unread = payload(views, results.directory)
     text = htmlsafe_json_dumps(data, dumps=lambda value, **_: json.dumps(value, separators=(",", ":")))
     every = [*results.rows, *results.failed]
+    levels = graded(results.rows)
     return [
         section("Best detectors", "best.html", best_rule=BEST_RULE, mean_rule=MEAN_RULE, tables=list(_best(views))),
+        *([section("Graded levels", "graded.html", benchmarks=levels)] if levels else []),
         section("Comparison", "comparison.html"),
         section("Scores", "scores.html", plots=len(data["plots"]["low"]), unread=unread, data=text),
         section("All results", "results.html", count=len(views.rows), filters=FILTERS, columns=_columns(views)),

@@ -399,14 +399,14 @@ class COOD(Benchmark):
             raise DataError(f"{error}; the classes are numbered in the order of {known[:3]} …") from None
         levels = severity_levels(severity, self.window or self._id_count(id_scores.view), self.levels, self.choice)
         scores, of_class = pool.scores[test], labels[test]
+        inside = {"id_mean_confidence": float(id_scores.scores.mean()), **_selective(id_scores)}
         for level, metrics in zip(levels, evaluate_levels(id_scores.scores, scores, of_class, levels), strict=True):
             details = {
                 "level": level.number,
                 "percentile": level.percentile,
                 "severity": level.severity,
                 "ood_mean_confidence": float(scores[np.isin(of_class, level.classes)].mean()),
-                "id_mean_confidence": float(id_scores.scores.mean()),
-                **_selective(id_scores),
+                **inside,
                 "classes": [known[index] for index in level.classes],
             }
             yield Row(POOL, f"level-{level.number}", metrics, group="severity", details=details)
@@ -439,12 +439,18 @@ class COODDigits(COOD):
         super().__init__("digits(split=test)", "digits-pool", "digits(split=train)", test_share=0.5)
 
 
-def _selective(id_scores: Pool) -> dict[str, float]:
-    """Accuracy, AUROC of right against wrong, and area under the risk-coverage curve on the ID set."""
+COVERAGES = 20
+"""At so many coverages, evenly spaced up to all pictures, rows hold the risk."""
+
+
+def _selective(id_scores: Pool) -> dict[str, Any]:
+    """Accuracy, AUROC of right against wrong, and the risk-coverage curve with the area under it, on the ID set."""
     if id_scores.correct is None:
         return {}
     right = id_scores.correct
-    numbers = {"id_top1": float(right.mean()), "id_aurc": risk_coverage_area(id_scores.scores, right)}
+    numbers: dict[str, Any] = {"id_top1": float(right.mean()), "id_aurc": risk_coverage_area(id_scores.scores, right)}
+    coverage, risk = risk_coverage(id_scores.scores, right)
+    numbers["id_risk"] = np.interp(np.arange(1, COVERAGES + 1) / COVERAGES, coverage, risk).tolist()
     if 0 < right.sum() < len(right):
         numbers["id_auroc"] = evaluate(id_scores.scores[right], id_scores.scores[~right]).auroc
     return numbers
