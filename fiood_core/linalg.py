@@ -6,6 +6,7 @@ Functions take tensors on any device and work in their dtype; fits are float64. 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -148,7 +149,10 @@ def ascending(x: Tensor) -> Tensor:
     """Each row of ``x`` (n, D) sorted upwards."""
     if x.device.type != "cpu":
         return x.sort(dim=1).values
-    return torch.from_numpy(np.sort(x.numpy(), axis=1))  # several times faster than torch's on the CPU
+    ordered = x.contiguous().clone().numpy()  # NumPy's sort is several times faster than torch's, on one core
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(lambda rows: rows.sort(axis=1), np.array_split(ordered, torch.get_num_threads())))
+    return torch.from_numpy(ordered)
 
 
 def largest_mask(x: Tensor, sorted_x: Tensor, k: int) -> Tensor:

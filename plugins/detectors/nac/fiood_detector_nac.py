@@ -35,7 +35,8 @@ class NAC(Detector):
         How many training images of each class are used at most; all where None.
     layers : tuple of (layer, alpha, bins, O)
         Instead of the penultimate layer with the parameters above: several layers, averaged, O as a number of images.
-        A name is that of a submodule, with ``:first`` for its first token alone, or ``penultimate``.
+        A name is ``penultimate`` or that of a submodule, with ``:first`` for its first token alone; a submodule is read
+        from the column ``layer-gradients[NAME]`` (n, 2, channels): activation and gradient, summed over positions.
     """
 
     reference = Paper(
