@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from fiood_core.tasks import ScoreFile, extraction
 if TYPE_CHECKING:
     from fiood_core.column import Column
     from fiood_core.extract import Missing
+    from fiood_core.statistics import TrainContext
     from fiood_core.store import FeatureStore
 
 MACS_PER_WEIGHT = 170
@@ -28,6 +29,9 @@ SCORE_RATE = 2e5
 """Pictures that one detector scores in a second; an order of magnitude."""
 
 BLOCK_BYTES = 64 << 20
+UNKNOWN_WIDTHS = (64, 1 << 20)
+"""A narrow and a wide guess where the store does not know the features yet: what both refuse, counts alone refuse."""
+
 ASSUMED_WIDTH = 1024
 """Width of features where the store does not know it yet."""
 
@@ -222,15 +226,22 @@ def _unfittable(
         labels = torch.tensor([t[0] for t in targets])
     head = store.head(backbone.key)
     classes = backbone.backbone.num_classes if head is None else head.num_rows
-    width = 1 << 20 if head is None else head.dim  # unknown yet: wide enough that only counts can be too small
-    context = TrainContext(len(train.view), width, classes, labels, head, has_logits=True)
+    widths = UNKNOWN_WIDTHS if head is None else (head.dim,)
+    contexts = [TrainContext(len(train.view), width, classes, labels, head, has_logits=True) for width in widths]
     for check in (variant.detector.check, *(s.check for s in variant.detector.statistics_for(head))):
-        try:
-            check(context)
-        except StatisticError as error:
-            yield f"detector {variant.column} on {benchmark.name}: {error}"
-        except Exception:
-            continue  # what needs the head or the rows is checked when they are there
+        refusals = [_refusal(check, context) for context in contexts]
+        if all(refusals):
+            yield f"detector {variant.column} on {benchmark.name}: {refusals[0]}"
+
+
+def _refusal(check: Callable[[TrainContext], None], context: TrainContext) -> StatisticError | None:
+    try:
+        check(context)
+    except StatisticError as error:
+        return error
+    except Exception:
+        return None  # what needs the head or the rows is checked when they are there
+    return None
 
 
 def _add(estimate: _Estimate, plan: Plan, planned: PlannedSet, backbone: PlannedBackbone, todo: Missing) -> None:

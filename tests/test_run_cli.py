@@ -184,6 +184,13 @@ settings: {{device: cpu}}
     assert call("gone.yaml").exception.__class__.__name__ == "SuiteError"
 
 
+def test_explain_before_the_first_run_blames_no_width_that_it_does_not_know(call):
+    done = call("digits", "--detector", "vim,knn", "--explain")
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("  detector"))
+    assert "knn(k=1000) has a bank of only 540" in told
+    assert call("digits", "--detector", "vim,knn(k=10)", "--explain").stdout.rstrip().endswith("nothing is missing")
+
+
 def test_offline_refuses_the_network_whoever_asks(tmp_path):
     code = """
 import socket, sys
