@@ -21,6 +21,8 @@ from fiood_core.head import Head
 if TYPE_CHECKING:
     from PIL import Image
 
+    from fiood_core.extract import ExtractSettings
+    from fiood_core.store import FeatureStore
     from fiood_core.value_branch import ValueBranch
 
 
@@ -118,6 +120,20 @@ class Backbone(ABC):
         """What the feature store knows the backbone by: weights, transform, dtype and autocast."""
         text = repr((self.weights_digest, self.transform_digest, dtype, autocast))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def features_key(self, *, dtype: str = "float32", autocast: str | None = None) -> str:
+        """What the feature store knows the features alone by: the key, unless they are another backbone's.
+
+        A backbone that puts a head of its own on another's features gives the other's, and pictures that the other has
+        seen need not be seen again; its logits are the head's float32 product with them, under autocast too.
+        """
+        return self.key(dtype=dtype, autocast=autocast)
+
+    def prepare(self, store: FeatureStore, settings: ExtractSettings) -> None:
+        """Get ready what is made from stored features, before :meth:`load`; by default there is nothing to do.
+
+        Called with the run's own store and settings whenever the backbone is going to be loaded.
+        """
 
 
 class VisionLanguageBackbone(Backbone):

@@ -166,6 +166,7 @@ def extract(
         The store is damaged or the disk is full.
     """
     job = _Job(backbone, dataset, store, settings, columns, event or _ignore)
+    job.prepare()
     while gaps := job.gaps():
         for keys, numbers in gaps:
             job.fill(keys, numbers)
@@ -233,8 +234,12 @@ class _Job:
         if not len(self.view):
             raise DataError(f"{dataset.info.title} has no pictures; check where it is read from")
         self.key = backbone.key(autocast=settings.autocast)
+        self.features_key = backbone.features_key(autocast=settings.autocast)
         self.pictures = Pictures(self.view.ids, dataset.stamps(self.view.ids))
-        self.shelf: Shelf = store.shelf(self.key, self.view.source, settings.images, settings.batch_size)
+        self.shelves = {
+            key: store.shelf(key, self.view.source, settings.images, settings.batch_size)
+            for key in (self.key, self.features_key)
+        }
         self.columns = {self._storage_key(column): column for column in columns}
         self.keys = ["features", *(["logits"] if self._stores_logits else []), *self.columns]
         self.computed = 0
@@ -242,14 +247,24 @@ class _Job:
 
     @property
     def _stores_logits(self) -> bool:
-        """Under autocast the model's logits are not the float32 product of head and features."""
-        return self.settings.autocast is not None and not self.of_vocabulary
+        """Under autocast the model's own logits are not the float32 product of head and features."""
+        own_features = self.features_key == self.key
+        return self.settings.autocast is not None and not self.of_vocabulary and own_features
 
     def _storage_key(self, column: Column) -> str:
         """A column's key, with the head where values depend on it and the backbone's key does not decide it."""
         if column.needs_head and self.of_vocabulary:
             return f"{column.key} under head {self.backbone.head.digest}"
         return column.key
+
+    def prepare(self) -> None:
+        """Let the backbone get ready if it will be loaded; before any segment is locked, for it may fill some."""
+        if self.gaps() or self._known_head() is None:
+            self.backbone.prepare(self.store, self.settings)
+
+    def shelf(self, key: str) -> Shelf:
+        """Where a column is kept: features with all others of the same, the rest with this backbone's."""
+        return self.shelves[self.features_key if key == "features" else self.key]
 
     def width(self, key: str) -> int | None:
         """Values a row of a column, as far as known without the backbone."""
@@ -261,22 +276,23 @@ class _Job:
 
     def outstanding(self, key: str, numbers: np.ndarray) -> np.ndarray:
         """Those of a column's missing pictures that no interrupted run has written."""
-        segment = self.shelf.segment(self.pictures.hashes[numbers])
+        segment = self.shelf(key).segment(self.pictures.hashes[numbers])
         return numbers[~np.isin(np.arange(len(numbers)) // SHARD_ROWS, segment.there(key))]
 
     def gaps(self) -> list[tuple[list[str], np.ndarray]]:
-        """The columns that lack pictures, together where they lack the same, with the numbers of those pictures."""
-        found: dict[bytes, tuple[list[str], np.ndarray]] = {}
+        """The columns that lack pictures, with the numbers of those pictures; together where all is the same."""
+        found: dict[tuple[str, bytes], tuple[list[str], np.ndarray]] = {}
         for key in self.keys:
             numbers = self._locate(key).missing
             if len(numbers):
-                found.setdefault(numbers.tobytes(), ([], numbers))[0].append(key)
+                found.setdefault((self.shelf(key).place, numbers.tobytes()), ([], numbers))[0].append(key)
         return list(found.values())
 
     def fill(self, keys: Sequence[str], numbers: np.ndarray) -> None:
-        """Compute some columns of some pictures, as far as no interrupted or other run has."""
-        segment = self.shelf.segment(self.pictures.hashes[numbers])
-        self.shelf.put_about()
+        """Compute some columns, of one shelf, of some pictures, as far as no interrupted or other run has."""
+        shelf = self.shelf(keys[0])
+        segment = shelf.segment(self.pictures.hashes[numbers])
+        shelf.put_about()
         with segment.writing(self._waiting):
             unfinished = [key for key in keys if not segment.complete(key)]
             lacking = {key: sorted(set(range(segment.shards)) - set(segment.checked(key))) for key in unfinished}
@@ -314,7 +330,7 @@ class _Job:
 
     def _locate(self, key: str) -> Located:
         """Where a column's rows are; a picture that an earlier run left out is refused under the policy ``fail``."""
-        located = self.shelf.locate(key, self.pictures)
+        located = self.shelf(key).locate(key, self.pictures)
         skips = located.skips()
         if skips and self.settings.images.on_error == "fail":
             raise ImageError(
@@ -337,6 +353,8 @@ class _Job:
                 self.backbone, self.title, pick_device(self.settings.device), self.settings.autocast
             )
             self.store.put_backbone(self.key, self.title, None if self.of_vocabulary else self._forward.head)
+            if self.features_key != self.key:
+                self.store.put_backbone(self.features_key, f"features of {self.title}", None)
         return self._forward
 
     def _waiting(self) -> None:

@@ -194,6 +194,35 @@ def all_rows(rows: Any) -> Tensor:
     return found
 
 
+class OwnHead(Counting):
+    """The features of :func:`counting` under a head of its own, which it gets when it is told to prepare."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale, self.prepared = scale, 0
+        super().__init__(network(), ToTensor(), "3", "net", None)
+
+    def prepare(self, store: FeatureStore, settings: ExtractSettings) -> None:
+        extract(counting(), Noise(8), store, settings)  # it may bring pictures through the backbone
+        self.prepared += 1
+
+    @property
+    def head(self) -> Head:
+        own = super().head
+        assert own.bias is not None
+        return Head(own.weight * self.scale, own.bias * self.scale) if self.prepared else own
+
+    @property
+    def weights_digest(self) -> str:
+        return f"{super().weights_digest} × {self.scale}"
+
+    def features_key(self, *, dtype: str = "float32", autocast: str | None = None) -> str:
+        return counting().key(dtype=dtype, autocast=autocast)
+
+    def forward(self, images: Tensor) -> Outputs:
+        features = super().forward(images).features.float()
+        return Outputs(features, self.head(features))
+
+
 # -- values --------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +253,32 @@ def test_a_second_run_reads_the_store_and_loads_nothing(tmp_path: Path) -> None:
     assert torch.equal(all_rows(second.features.features), all_rows(first.features.features))
     assert second.content == first.content
     assert files(tmp_path) == before
+
+
+def test_backbones_with_heads_of_their_own_share_features_and_nothing_else(tmp_path: Path) -> None:
+    store, backbone = FeatureStore(tmp_path), OwnHead(2.0)
+    first = extract(backbone, Noise(), store, SETTINGS, columns=[Gradient()])
+    assert (backbone.prepared, first.computed) == (1, 12 + 20)  # the last twelve; and all of them for the column
+    other = extract(OwnHead(3.0), Noise(), store, SETTINGS, columns=[Gradient()])
+    plain = extract(counting(), Noise(), store, SETTINGS, columns=[Gradient()])
+    assert (other.computed, plain.computed) == (20, 20)
+    for found, scale in ((first, 2.0), (other, 3.0)):
+        assert found.features.head is not None
+        assert plain.features.head is not None
+        assert torch.equal(found.features.head.weight, plain.features.head.weight * scale)
+        assert torch.equal(all_rows(found.features.features), all_rows(plain.features.features))
+        column = all_rows(found.features.columns[Gradient().key])
+        assert torch.allclose(column, scale * all_rows(plain.features.columns[Gradient().key]), atol=1e-4)
+    again = OwnHead(2.0)
+    assert extract(again, Noise(), store, SETTINGS, columns=[Gradient()]).computed == 0
+    assert (again.prepared, again.loads) == (0, 0)
+
+
+def test_a_head_of_its_own_gives_the_logits_in_half_precision_too(tmp_path: Path) -> None:
+    half = replace(SETTINGS, autocast="bfloat16")
+    extract(counting(), Noise(), FeatureStore(tmp_path), half)
+    found = extract(OwnHead(2.0), Noise(), FeatureStore(tmp_path), half)
+    assert (found.computed, found.features.logits) == (0, None)
 
 
 def test_a_picture_in_two_views_goes_through_the_backbone_once(tmp_path: Path) -> None:
