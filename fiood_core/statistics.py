@@ -180,22 +180,23 @@ def collect(
 
     Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, merged in order, so a pass
     split over workers by chunk gives the same bits.  A statistic that raises is left out of the pass and its reason
-    kept: ``stats[statistic]`` raises it, and the others are unharmed.
+    kept: ``stats[statistic]`` raises it, and the others are unharmed.  What the cache raises stops the pass.
     """
     wanted = {s.key: s for s in requests if s not in stats}
-    for key, statistic in list(wanted.items()):
+    for statistic in list(wanted.values()):
         with _Failing(stats, wanted, statistic):
             statistic.check(stats.context)
-            kept = cache.get(cache_key(statistic, stats.context)) if cache is not None and statistic.cached else None
-            if kept is not None:
-                stats.add(wanted.pop(key), kept)
+    for key, statistic in list(wanted.items()):
+        kept = cache.get(cache_key(statistic, stats.context)) if cache is not None and statistic.cached else None
+        if kept is not None:
+            stats.add(wanted.pop(key), kept)
     totals = _stream(wanted, train, stats)
     for key, statistic in list(wanted.items()):
         with _Failing(stats, wanted, statistic):
             result = totals.pop(key).result()
             stats.add(statistic, result)
-            if cache is not None and statistic.cached:
-                cache.put(cache_key(statistic, stats.context), result)
+        if cache is not None and statistic.cached and key in wanted:
+            cache.put(cache_key(statistic, stats.context), result)
 
 
 def cache_key(statistic: Statistic, context: TrainContext) -> str:

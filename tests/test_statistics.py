@@ -214,3 +214,14 @@ def test_a_refused_fit_forgets_the_one_before():
         detector.fit(FeatureSet(logits=np.ones((3, 2))))
     with pytest.raises(Exception, match="not been fitted"):
         detector.score(train)
+
+
+def test_a_cache_that_cannot_write_stops_the_fit():
+    class Full(dict):
+        def put(self, key, result):
+            raise OSError("no space left on device")
+
+    errors = {}
+    with pytest.raises(OSError, match="no space left"):
+        fit_all({"works": Works()}, training_set(), cache=Full(), on_error=errors.__setitem__)
+    assert not errors
