@@ -53,12 +53,29 @@ def test_explaining_it_names_everything_that_is_missing_at_once(tmp_path):
         assert sentence in result.output
 
 
-def test_the_suite_asks_for_the_papers_21_detectors_on_its_28_timm_checkpoints():
+def test_the_suite_asks_for_the_papers_21_detectors_on_its_thirty_classifiers():
     suite = suites.load(Path(__file__).parents[3] / "benchmarks" / "suites" / "fi-imagenet-1k.yaml")
     assert not suite.unknown
-    assert len(suite.detectors) == 21
-    assert len({str(backbone) for backbone in suite.backbones}) == 28
+    plain = [detector.name for detector in suite.detectors if not detector.parameters]
+    assert len(plain) == len(set(plain)) == 21
+    assert {str(d) for d in suite.detectors if d.parameters} == {"dice(percentile=70.0)", "nac(alpha=3000.0)"}
     with (Path(__file__).parents[3] / "benchmarks" / "reference" / "table_a7.csv").open(newline="") as file:
         published = [row["model"] for row in csv.DictReader(file)]
-    probes = {"DINOv2-g/14", "DINOv3-7B"}
-    assert {backbone.parameters["preset"] for backbone in suite.backbones} == set(published) - probes
+    assert [backbone.parameters["preset"] for backbone in suite.backbones] == published
+    probes = [backbone.parameters["preset"] for backbone in suite.backbones if backbone.name == "linear-probe"]
+    assert probes == ["DINOv2-g/14", "DINOv3-7B"]
+    assert [backbone.create().card.title for backbone in suite.backbones] == published
+
+
+@pytest.mark.slow
+def test_explaining_the_suite_names_the_weights_of_every_classifier(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    path = Path(__file__).parents[3] / "benchmarks" / "suites" / "fi-imagenet-1k.yaml"
+    command = import_module("fiood_core.cli._run").command
+    result = CliRunner().invoke(command, [str(path), "--explain", "--output", str(tmp_path)])
+    assert result.exit_code == 1
+    lines = [line for line in result.output.splitlines() if line.startswith("  backbone ")]
+    assert len(lines) == 30
+    assert sum("https://huggingface.co/timm/" in line for line in lines) == 29
+    assert sum("https://storage.googleapis.com/bit_models/BiT-S-R101x1.npz" in line for line in lines) == 1
+    assert sum("imagenet-1k-train" in line for line in lines) == 2  # what the probes learn from
