@@ -47,7 +47,7 @@ class _Scale(NamedTuple):
         power = 10.0 ** np.floor(np.log10(rough))
         step = power * max(m for m in (1, 2, 2.5, 5) if m * power <= rough)
         first = np.ceil(self.low / step - 1e-9)
-        return [float(step * k) for k in np.arange(first, np.floor(self.high / step + 1e-9) + 1)]
+        return [float(step * k) + 0.0 for k in np.arange(first, np.floor(self.high / step + 1e-9) + 1)]  # no -0
 
 
 def line_chart(curves: Sequence[Curve], x: Sequence[float], x_label: str, y_label: str) -> Markup:
@@ -61,7 +61,7 @@ def line_chart(curves: Sequence[Curve], x: Sequence[float], x_label: str, y_labe
     parts = [
         *(_grid(LEFT, up(y), WIDTH - RIGHT, up(y)) for y in up.ticks),
         *(_text(LEFT - 8, up(y) + 4, f"{y:.4g}", "end") for y in up.ticks),
-        *(_text(across(v), HEIGHT - BOTTOM + 18, f"{v:.4g}", "middle") for v in across.ticks),
+        *(_text(across(v), HEIGHT - BOTTOM + 18, f"{v:.4g}", "middle") for v in (x if len(x) <= 12 else across.ticks)),
         _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"),
         _text(13, (TOP + HEIGHT - BOTTOM) / 2, y_label, "middle", turn=True),
         *(_polyline(curve, x, across, up, None) for curve in curves if not curve.loud),

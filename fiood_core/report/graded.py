@@ -150,13 +150,14 @@ class Graded:
         return out.getvalue()
 
     def _loud(self) -> list[Pair]:
-        """The best of each backbone in turn, as many as there are colours."""
+        """As many as there are colours: of each backbone, evenly over its ranking, from the best to the last."""
         of_backbone: dict[str, list[Pair]] = defaultdict(list)
         for pair in self.pairs:
             of_backbone[pair.backbone].append(pair)
-        turns = sorted((place, n) for n, own in enumerate(of_backbone.values()) for place in range(len(own)))
-        chosen = [list(of_backbone.values())[n][place] for place, n in turns[: len(COLOURS)]]
-        return sorted(chosen, key=self.pairs.index)
+        share = max(1, len(COLOURS) // len(of_backbone))
+        places = [(own, np.linspace(0, len(own) - 1, min(share, len(own)))) for own in of_backbone.values()]
+        chosen = [own[round(float(place))] for own, spread in places for place in spread]
+        return sorted(chosen, key=self.pairs.index)[: len(COLOURS)]
 
 
 def graded(rows: Sequence[Mapping[str, Any]]) -> list[Graded]:
