@@ -372,9 +372,13 @@ class Client:
         ------
         DataError
             The server refuses the request, does not speak the protocol, or no attempt succeeds.
+        InputError
+            The run is offline.
         """
         import openai
 
+        if settings.offline():
+            raise InputError(f"{self._where} cannot be asked, for this run is offline")
         again = (openai.RateLimitError, openai.APIConnectionError, openai.InternalServerError)
         for attempt in range(ATTEMPTS):
             self._space()

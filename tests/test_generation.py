@@ -332,3 +332,10 @@ def test_names_that_are_nothing_are_refused(fiood):
 def test_what_no_model_writes_cannot_be_generated(fiood):
     done = fiood("generate", "wordnet", "--model", "toy")
     assert "not written by a language model" in str(done.exception)
+
+
+def test_an_offline_run_asks_nothing(server, client, monkeypatch):
+    monkeypatch.setenv("FIOOD_OFFLINE", "1")
+    with pytest.raises(InputError, match="offline"):
+        client.ask([{"role": "user", "content": "a"}])
+    assert not server.requests

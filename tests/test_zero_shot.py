@@ -383,3 +383,15 @@ def test_a_plan_in_words_tells_of_names_and_kept_features(go, words, tmp_path):
     assert "classes: 4 names, 4 embedded" in after
     assert "set birds (far): 48 pictures, 48 cached" in after
     assert "neglabel · oracle × mammals, birds, unnamed: reads features, logits, negatives; 2 of 3 kept" in after
+
+
+@pytest.mark.parametrize("name", ["fi-imagenet-1k-zero-shot", "fi-imagenet-1k-eoe"])
+def test_the_papers_suites_ask_for_what_exists(name, monkeypatch):
+    monkeypatch.setenv("FIOOD_OFFLINE", "1")
+    plan = resolve(suites.load(HERE.parent / "benchmarks" / "suites" / f"{name}.yaml"))
+    assert not plan.wrong
+    assert all(
+        ("not on this machine" in b.problem.reason or "could not be fetched" in b.problem.reason)
+        for b in plan.backbones
+        if b.problem
+    )

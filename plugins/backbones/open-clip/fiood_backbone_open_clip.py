@@ -215,7 +215,13 @@ class OpenCLIP(VisionLanguageBackbone):
                 f"the weights of {self.model} / {self.pretrained} are not on this machine; a run that may use the "
                 f"network fetches them from {config.get('hf_hub') or config.get('url')}, or give pretrained=FILE"
             )
-        return kept or Path(pretrained.download_pretrained(config))
+        try:
+            return kept or Path(pretrained.download_pretrained(config))
+        except Exception as error:
+            raise InputError(
+                f"the weights of {self.model} / {self.pretrained} could not be fetched "
+                f"({type(error).__name__}: {error}); run again with network, or give pretrained=FILE"
+            ) from error
 
     @cached_property
     def weights_digest(self) -> str:
