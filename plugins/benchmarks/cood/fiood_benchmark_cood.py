@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -165,11 +165,11 @@ class SplitPool(Dataset):
     Parameters
     ----------
     dataset : Dataset
-        Each picture's class is its concept, else the folder that it lies in.
+        Each picture's class is its concept, else the folder that it lies in, else its class index.
     classes : sequence of str, optional
         Wnids or names of the classes that the pool shall have; others are left out.
-    excluded : mapping from class to reason
-        Classes that must not be in the pool.
+    excluded : callable, optional
+        Gives the classes that must not be in the pool, each with a reason, their names case-folded.
     test_share : float
     seed : int
     """
@@ -179,11 +179,11 @@ class SplitPool(Dataset):
         dataset: Dataset,
         *,
         classes: Sequence[str] | None = None,
-        excluded: Mapping[str, str] | None = None,
+        excluded: Callable[[], Mapping[str, str]] | None = None,
         test_share: float = TEST_SHARE,
         seed: int = 0,
     ) -> None:
-        self.dataset, self.classes, self.excluded = dataset, classes, dict(excluded or {})
+        self.dataset, self.classes, self.excluded = dataset, classes, excluded or dict
         self.test_share, self.seed = test_share, seed
         self.info = replace(
             dataset.info, summary=f"{dataset.info.summary}; {test_share:.0%} of each class for the test"
@@ -194,9 +194,9 @@ class SplitPool(Dataset):
         view = self.dataset.view()
         names = class_names(view)
         if {ESTIMATION, TEST} <= set(view.subsets) and self.classes is None:
-            _refuse(names, None, self.excluded)
+            _refuse(names, None, self.excluded())
             return view
-        _refuse(names, self.classes, self.excluded)
+        _refuse(names, self.classes, self.excluded())
         wanted = set(names) if self.classes is None else set(self.classes)
         rows = [row for row, name in enumerate(names) if name in wanted]
         kept = view.take(rows)
@@ -225,17 +225,19 @@ class SplitPool(Dataset):
 
 
 def class_names(view: View) -> list[str]:
-    """The class of each picture: its concept's wnid or name, else the name of the folder that it lies in.
+    """The class of each picture: its concept's wnid or name, else the folder that it lies in, else its class index.
 
     Raises
     ------
     DataError
-        A picture has neither.
+        A picture has none of them.
     """
     names = []
     for row, image_id in enumerate(view.ids):
         concept = view.concepts[row] if view.concepts is not None else None
         name = (concept.wnid or concept.name) if concept is not None else image_id.rpartition("/")[0]
+        if not name and view.targets is not None and len(view.targets[row]) == 1:
+            name = str(view.targets[row][0])
         if not name:
             raise DataError(f"{image_id!r} of {view.source!r} has no class: it has no label and lies in no sub-folder")
         names.append(name)
@@ -279,16 +281,21 @@ def _refuse(names: Sequence[str], classes: Sequence[str] | None, excluded: Mappi
     wanted = present if classes is None else {name: present[name] for name in classes}
     if all(name.isdecimal() for name in wanted):
         numbers = sorted(map(int, wanted))
-        gap = next((n for n in range(numbers[0], numbers[-1]) if n not in set(numbers)), None)
+        gap = next((a + 1 for a, b in zip(numbers, numbers[1:], strict=False) if b > a + 1), None)
         if gap is not None:
             raise DataError(f"the pool's classes are numbered {numbers[0]} to {numbers[-1]}, but {gap} has no picture")
     folded = Counter(name.casefold() for name in wanted)
     clash = next((name for name in wanted if folded[name.casefold()] > 1), None)
     if clash is not None:
         raise DataError(f"the pool has the class {clash!r} twice, written differently")
-    inside = [name for name in wanted if name.casefold() in excluded]
+    inside = [(name, excluded[key]) for name in wanted for key in _keys(name) & excluded.keys()]
     if inside:
-        raise DataError(f"the pool's class {inside[0]!r} {excluded[inside[0].casefold()]} ({len(inside)} such classes)")
+        raise DataError(f"the pool's class {inside[0][0]!r} {inside[0][1]} ({len(inside)} such classes)")
+
+
+def _keys(name: str) -> set[str]:
+    """What a class may be known by: its name, and the last part of it where it is a path."""
+    return {name.casefold(), name.rpartition("/")[2].casefold()}
 
 
 CONFIDENCES = {
@@ -362,7 +369,7 @@ class COOD(Benchmark):
         pool = SplitPool(
             _dataset(self._pool),
             classes=None if classes is None else [line.strip() for line in classes if line.strip()],
-            excluded=self._id_classes(),
+            excluded=self._id_classes,
             test_share=self.test_share,
             seed=self.seed,
         )
@@ -372,6 +379,12 @@ class COOD(Benchmark):
         known: dict[str, str] = {}
         for names in (self.id_test.class_names, self.id_test.class_wnids):
             known |= {name.casefold(): "is a class of the ID set" for name in names or ()}
+        view = self.id_test.view()
+        if view.targets is None:  # a folder: its classes are named by its sub-folders, or by a list
+            for row, image_id in enumerate(view.ids):
+                concept = view.concepts[row] if view.concepts is not None else None
+                own = (concept.wnid, concept.name) if concept is not None else (image_id.rpartition("/")[0],)
+                known |= {key: "is a class of the ID set" for name in own if name for key in _keys(name)}
         return known
 
     @classmethod

@@ -6,6 +6,7 @@ from fiood_benchmark_cood import (
     COOD,
     COODDigits,
     SplitPool,
+    class_names,
     class_severity,
     evaluate_levels,
     risk_coverage,
@@ -208,3 +209,16 @@ def test_a_split_pool_keeps_the_chosen_classes_only():
     view = pool.view()
     assert [concept.name for concept in view.concepts] == ["b"] * 4
     assert len(view.subsets["test"]) == 1
+
+
+def test_classes_are_concepts_then_folders_then_class_indices():
+    view = View("v", ["x/1", "y/2", "3"], targets=[(7,), (), (4,)], concepts=[Concept("cat"), None, None])
+    assert class_names(view) == ["cat", "y", "4"]
+    with pytest.raises(DataError, match="'3' of 'v' has no class"):
+        class_names(View("v", ["3"], targets=[()]))
+
+
+def test_an_id_set_without_class_indices_excludes_the_classes_that_it_names():
+    pool = Pictures(["fox"] * 4 + ["train/Cat"] * 4)
+    (problem,) = COOD(Pictures(["cat", "dog"]), pool, window=1).ood["pool"].dataset.missing()
+    assert "'train/Cat' is a class of the ID set (1 such" in problem
