@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -281,7 +282,7 @@ def _refuse(names: Sequence[str], classes: Sequence[str] | None, excluded: Mappi
     wanted = present if classes is None else {name: present[name] for name in classes}
     if all(name.isdecimal() for name in wanted):
         numbers = sorted(map(int, wanted))
-        gap = next((a + 1 for a, b in zip(numbers, numbers[1:], strict=False) if b > a + 1), None)
+        gap = next((a + 1 for a, b in pairwise(numbers) if b > a + 1), None)
         if gap is not None:
             raise DataError(f"the pool's classes are numbered {numbers[0]} to {numbers[-1]}, but {gap} has no picture")
     folded = Counter(name.casefold() for name in wanted)
