@@ -41,6 +41,7 @@ from fiood_core.plan import (
     tokens,
 )
 from fiood_core.request import digest
+from fiood_core.sealed import make_folder
 from fiood_core.tasks import EXTRACT, SCORE, Kept, ScoreFile, Task, execute
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def run(
     directory = Path(os.path.abspath(directory))
     store = Path(os.path.abspath(store or settings.home() / "store"))
     executor = executors.create(plan.settings.executor)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     results.remove_leftovers(directory)
     started = datetime.now(timezone.utc)
     hooks = hookspecs.manager().hook

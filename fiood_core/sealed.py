@@ -229,6 +229,22 @@ def write_bytes(path: Path, chunks: Iterable[Any]) -> None:
     _sync_folder(path.parent.parent)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it.
+
+    Raises
+    ------
+    DiskFullError
+        No room, or a quota.
+    StoreError
+        The place cannot be written, or something else has the name.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _write_error(path, error) from error
+
+
 def sweep(folder: Path, *, locked: bool = False) -> None:
     """Remove temporary files that killed processes left in a folder.
 

@@ -241,6 +241,8 @@ def read(text: str, *, source: str = "suite", base: Path | None = None) -> Suite
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         raise SuiteError(f"{source}{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise SuiteError(f"{source}: nested too deeply to be a suite") from error
     reader = _Reader(source, base)
     suite = reader.suite(root)
     if reader.problems:

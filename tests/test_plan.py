@@ -86,6 +86,10 @@ def test_a_broken_suite_is_refused_at_its_line(text, line, words):
     assert words in found[0]
 
 
+def test_a_text_that_nests_too_deeply_is_refused():
+    assert "nested too deeply" in problems("[" * 5000)[0]
+
+
 def test_aliases_that_expand_without_end_are_refused():
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

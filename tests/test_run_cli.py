@@ -136,6 +136,13 @@ def test_a_full_disk_gives_status_3(call, monkeypatch):
     assert "the run stopped: disk full" in results.load("runs/tiny").failed[0]["reason"]
 
 
+def test_an_output_directory_that_cannot_be_made_gives_status_3(call):
+    done = call("tiny.yaml", "--output", "tiny.yaml/runs")
+    assert done.exit_code == 3
+    assert "cannot write" in done.output
+    assert "Not a directory" in done.output
+
+
 def test_explain_runs_nothing_and_says_what_is_kept(call, tmp_path):
     before = call("tiny.yaml", "--explain")
     assert before.exit_code == 0, before.output
