@@ -98,16 +98,17 @@ class Head:
             raise InputError(f"the head takes features of width {self.dim}, got {features.shape[-1]}")
         scaled = features if self.temperature is None else features / self.temperature
         weight, bias = self.weight.to(scaled), None if self.bias is None else self.scaled(scaled.dtype)[1].to(scaled)
+        wide = torch.float32 if scaled.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
         top = scaled.new_full((len(scaled),), -torch.inf)
-        total = scaled.new_zeros(len(scaled), dtype=torch.float64)
+        total = scaled.new_zeros(len(scaled), dtype=wide)
         for start in range(0, self.num_rows, CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             logits = torch.nn.functional.linear(scaled, weight[rows], None if bias is None else bias[rows])
             new_top = torch.maximum(top, logits.amax(dim=1))
-            total *= (top.double() - new_top.double()).exp()
+            total *= (top.to(wide) - new_top.to(wide)).exp()
             total += logits.sub_(new_top[:, None]).exp_().sum(dim=1)
             top = new_top
-        return top.double(), total.log() + top.double()
+        return top.to(wide), total.log() + top.to(wide)
 
     @property
     def digest(self) -> str:

@@ -253,3 +253,24 @@ def test_a_local_checkpoint_whose_transform_is_ambiguous_is_refused(tmp_path):
 def test_classes_must_be_set_before_the_head_is_asked_for():
     with pytest.raises(InputError, match="set_classes"):
         _ = OpenCLIP().head
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS)
+@torch.inference_mode()
+def test_a_checkpoint_that_is_here_names_well_known_pictures(preset, monkeypatch, tmp_path):
+    from fiood_dataset_digits import photo
+
+    monkeypatch.setenv("FIOOD_OFFLINE", "1")
+    monkeypatch.setenv("FIOOD_HOME", str(tmp_path))
+    backbone = OpenCLIP.configured(preset=preset)
+    try:
+        _ = backbone.checkpoint
+    except InputError as absent:
+        pytest.skip(str(absent))
+    backbone.load()
+    shown = {"astronaut": "astronaut", "chelsea": "tabby cat", "coffee": "cup of coffee", "rocket": "rocket"}
+    names = [*shown.values(), "golden retriever", "bicycle", "pizza", "piano"]
+    backbone.set_classes(zero_shot_head(names, LabelEmbeddings(backbone)))
+    images = torch.stack([backbone.transform(Image.fromarray(photo(name))) for name in shown])
+    assert backbone.forward(images).logits.argmax(dim=1).tolist() == list(range(len(shown)))
