@@ -48,6 +48,11 @@ CONFIGS = {
         "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16},
         "text_cfg": TEXT,
     },
+    "fiood-test-metaclip": {
+        "embed_dim": 24,
+        "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 16},
+        "text_cfg": {**TEXT, "hf_tokenizer_name": "facebook/xlm-v-base", "pool_type": "eos", "eos_id": 2},
+    },
     "fiood-test-siglip": {
         "embed_dim": 32,
         "custom_text": True,
@@ -85,12 +90,13 @@ def configs(tmp_path_factory):
 def tokenizer_folder(tmp_path_factory):
     """A small word-level Hugging Face tokenizer on disk."""
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
     words = Tokenizer(models.WordLevel(unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     corpus = ["a photo of many large small bad cropped close-up", *NAMES, *LABELS]
     words.train_from_iterator(corpus, trainers.WordLevelTrainer(special_tokens=["<pad>", "<unk>", "</s>"]))
+    words.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     folder = tmp_path_factory.mktemp("tokenizer")
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="<pad>", unk_token="<unk>", eos_token="</s>"
@@ -113,7 +119,9 @@ def made(name, tmp_path, tokenizer_folder):
     network = open_clip.create_model(name, load_weights=False)
     checkpoint = tmp_path / "random.safetensors"
     save_file({key: value.contiguous().clone() for key, value in network.state_dict().items()}, checkpoint)
-    return OpenCLIP(name, str(checkpoint), tokenizer=tokenizer_folder if "siglip" in name else None)
+    return OpenCLIP(
+        name, str(checkpoint), tokenizer=tokenizer_folder if "hf_tokenizer_name" in CONFIGS[name]["text_cfg"] else None
+    )
 
 
 def pictures(n=5):
@@ -158,6 +166,12 @@ def test_text_and_picture_are_what_open_clip_gives(backbone):
     torch.testing.assert_close(backbone.encode_text(NAMES), network.encode_text(tokens, normalize=True))
     images = torch.stack([backbone.transform(picture) for picture in pictures()])
     torch.testing.assert_close(backbone.forward(images).features, network.encode_image(images, normalize=True))
+
+
+def test_a_case_sensitive_tokenizer_stays_so(tmp_path, tokenizer_folder):
+    cased, canonical = (made(f"fiood-test-{name}", tmp_path, tokenizer_folder) for name in ("metaclip", "siglip"))
+    assert not torch.equal(*cased.tokenizer(["hen", "HEN"]))
+    assert torch.equal(*canonical.tokenizer(["hen", "HEN!"]))
 
 
 def test_the_key_changes_with_the_weights_and_needs_no_loading(backbone, tmp_path):
