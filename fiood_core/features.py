@@ -69,6 +69,9 @@ class FeatureSet:
         ids: Sequence[str] | None = None,
         negatives: Head | None = None,
     ) -> None:
+        for what, given in (("head", head), ("negatives", negatives)):
+            if given is not None and not isinstance(given, Head):
+                raise InputError(f"{what} must be a Head, got {type(given).__name__}; wrap it as Head(weight, bias)")
         self.features = _rows(features, "features", 2)
         self.logits = _rows(logits, "logits", 2)
         self.head = head
@@ -354,21 +357,26 @@ def _rows(value: Any, what: str, ndim: int | None) -> Any:
         value = np.asarray(value)
     if ndim is not None and len(value.shape) != ndim:
         raise InputError(f"{what} must have {ndim} dimensions, got shape {tuple(value.shape)}")
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return _ReadOnly(value)
+    if isinstance(value, Tensor) and value.is_complex():
+        raise InputError(f"{what} must be real numbers, got {value.dtype}")
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "fiub":
+            raise InputError(f"{what} must be real numbers, got {value.dtype}")
+        if not (value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)):
+            return _Copied(value)
     return value
 
 
-class _ReadOnly:
-    """A read-only NumPy array as rows; torch warns about such arrays, though nothing here writes to them."""
+class _Copied:
+    """Rows of a NumPy array that torch takes only as a copy: read-only, reversed, or in another byte order."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self.shape = array.shape
-        self.dtype = array.dtype
+        self.dtype = array.dtype.newbyteorder("=")
 
     def __getitem__(self, rows: slice) -> Any:
-        return torch.from_numpy(self._array[rows].copy())
+        return torch.from_numpy(self._array[rows].astype(self.dtype, order="C"))
 
 
 def _label_classes(head: Head | None, num_classes: int | None) -> int | None:

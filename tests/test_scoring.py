@@ -110,3 +110,37 @@ def test_an_empty_training_set_is_named():
 
 def test_nothing_to_score_gives_no_scores():
     assert fiood.detector("msp").score(FeatureSet(logits=np.empty((0, 4)))).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows[::-1].copy()[::-1],
+        lambda rows: np.asfortranarray(rows)[:, ::-1].copy()[:, ::-1],
+        lambda rows: rows.astype(">f8"),
+        lambda rows: rows.astype(">f8")[::-1].copy()[::-1],
+        lambda rows: np.lib.stride_tricks.as_strided(rows, writeable=False),
+    ],
+)
+def test_how_an_array_lies_in_memory_changes_nothing(change):
+    scores = fiood.detector("energy").score(FeatureSet(features=change(TEST.features), head=HEAD))
+    np.testing.assert_array_equal(scores, fiood.detector("energy").score(TEST))
+
+
+@pytest.mark.parametrize("dtype", [complex, object, str])
+def test_rows_are_real_numbers(dtype):
+    with pytest.raises(InputError, match="features must be real numbers"):
+        FeatureSet(features=np.ones((3, 6)).astype(dtype))
+
+
+def test_a_complex_tensor_is_not_cut_to_its_real_part():
+    with pytest.raises(InputError, match="logits must be real numbers"):
+        FeatureSet(logits=torch.ones(3, 6, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("head", [torch.nn.Linear(6, 4), (HEAD.weight, None)])
+def test_what_is_no_head_is_refused(head):
+    with pytest.raises(InputError, match=r"must be a Head, got .*Head\(weight, bias\)"):
+        FeatureSet(features=TEST.features, head=head)
+    with pytest.raises(InputError, match="negatives must be a Head"):
+        FeatureSet(features=TEST.features, negatives=head)
