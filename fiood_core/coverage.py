@@ -101,7 +101,7 @@ class StateCounts(Statistic):
         precision: Precision,
     ) -> None:
         self.layer, self.products, self.precision = layer, products, precision
-        self.needs = needs if images_per_class is None else (*needs, "labels")  # type: ignore[misc]
+        self.needs = needs if images_per_class is None else (*needs, "labels")
         self.bins, self.alpha, self.images_per_class = bins, alpha, images_per_class
 
     @property

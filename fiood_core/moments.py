@@ -31,7 +31,7 @@ class Mean(Statistic):
     def __init__(
         self, name: str, of: Callable[[Block], Tensor], needs: tuple[str, ...] = ("features",), *, cached: bool = True
     ) -> None:
-        self._name, self._of, self.needs, self.cached = name, of, needs, cached  # type: ignore[misc]
+        self._name, self._of, self.needs, self.cached = name, of, needs, cached
 
     @property
     def key(self) -> str:

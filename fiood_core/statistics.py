@@ -11,7 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from fiood_core.errors import InputError, StatisticError
 
@@ -103,7 +103,7 @@ class Statistic(ABC):
     cached: bool = True
     """Whether the result is worth keeping beside the features (the k-NN bank, a copy of them, is not)."""
 
-    needs: ClassVar[tuple[str, ...]] = ("features",)
+    needs: tuple[str, ...] = ("features",)
     """What it reads: ``"features"``, ``"labels"``, ``"logits"``, ``"head"``.  A cached result that depends on labels
     or head is kept under their digests too."""
 

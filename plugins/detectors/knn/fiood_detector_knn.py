@@ -15,6 +15,9 @@ from fiood_core.statistics import Statistic, TrainContext, TrainStatistics
 GPU_K = 2048
 """Largest k of faiss's GPU search."""
 
+GPU_BYTES = 1 << 30
+"""How much of the bank is on the GPU at a time."""
+
 
 class KNN(Detector):
     """Minus the squared distance to the k-th nearest training image, between unit features.
@@ -69,7 +72,8 @@ class KNN(Detector):
             return inner[:, 0] - squared_norms(queries)
         x, bank = queries.contiguous().numpy(), self.bank.numpy()
         if faiss.get_num_gpus() and self.k <= GPU_K:
-            distances, _ = faiss.knn_gpu(faiss.StandardGpuResources(), x, bank, self.k)
+            gpu = faiss.StandardGpuResources()
+            distances, _ = faiss.knn_gpu(gpu, x, bank, self.k, vectorsMemoryLimit=GPU_BYTES)
         else:
             distances, _ = faiss.knn(x, bank, self.k)
         return -torch.from_numpy(distances[:, -1])
