@@ -339,7 +339,7 @@ def coverage(p: Problem, P, Ptrain, bins, alpha, coverage_fraction, images_per_c
     edges = np.append(edges, 1.2)
 
     def states(x, p_):
-        return 1 / (1 + np.exp(-alpha * x * ((p_ - 1 / p_.shape[1]) @ p.W)))
+        return 1 / (1 + np.exp(np.minimum(-alpha * x * ((p_ - 1 / p_.shape[1]) @ p.W), 700)))
 
     full = max(1, round(coverage_fraction * len(p.F)))
     S, T = states(p.F, Ptrain), states(p.X, P)
