@@ -66,6 +66,11 @@ def backbones() -> str:
     return "\n".join(rows)
 
 
+def presets() -> str:
+    """A table for each backbone with presets, from their cards."""
+    return "\n\n".join(_presets(name, make) for name, make in _classes("backbone") if getattr(make, "presets", None))
+
+
 def datasets() -> str:
     """One line a dataset, from its info."""
     rows = ["| name | what it is | pictures | licence | cite |", "|---|---|---|---|---|"]
@@ -117,12 +122,26 @@ def modules() -> str:
     return "\n".join(rows)
 
 
+def _presets(name: str, make: Any) -> str:
+    pairs = any("matched pair" in make.configured(preset=preset).card.extra for preset in make.presets)
+    head = ["preset", "parameters", "pre-training", "pixels", *(["matched pair"] if pairs else []), "top-1", "licence"]
+    rows = [f"Presets of `{name}`:\n", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for preset in make.presets:
+        card = make.configured(preset=preset).card
+        cells = [f"`{preset}`", f"{(card.parameters or 0) / 1e6:,.1f} M", card.pretraining, str(card.resolution or "")]
+        cells += [card.extra.get("matched pair", "")] if pairs else []
+        cells += [f"{100 * card.expected_top1['imagenet-1k']:.1f} %" if card.expected_top1 else "", card.licence]
+        rows.append(f"| {' | '.join(map(_cell, cells))} |")
+    return "\n".join(rows)
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     function.__name__: function
     for function in (
         detectors_table,
         detectors,
         backbones,
+        presets,
         datasets,
         dataset_sections,
         vocabularies,

@@ -50,21 +50,28 @@ class Preset:
         Specifications of the backbone that gives the features and of the probe's training set.
     parameters : int
         Of both.
+    pretraining : str
+        In the paper's words.
     """
 
     backbone: str
     train: str
     parameters: int
+    pretraining: str
 
 
 PRESETS: Mapping[str, Preset] = {
     "DINOv2-g/14": Preset(
-        "timm(model=vit_giant_patch14_dinov2.lvd142m)", "imagenet-1k-train", 1_136_479_232 + 1537 * 1000
+        "timm(model=vit_giant_patch14_dinov2.lvd142m)",
+        "imagenet-1k-train",
+        1_136_479_232 + 1537 * 1000,
+        "SSL (LVD-142M)",
     ),
     "DINOv3-7B": Preset(
         "timm(model=vit_7b_patch16_dinov3.lvd1689m, global_pool=token)",
         "imagenet-1k-train",
         6_716_030_976 + 4097 * 1000,
+        "SSL (LVD-1689M)",
     ),
 }
 """The paper's two; both features are the class token after the last norm."""
@@ -133,12 +140,12 @@ class LinearProbe(Backbone):
     @property
     def card(self) -> Card:  # type: ignore[override]
         """The backbone's, under the probe's name; no accuracy is declared, as none is published for this training."""
-        base = self.base.card
+        base, known = self.base.card, PRESETS[self.preset] if self.preset else None
         return Card(
             title=self.preset or f"linear probe on {base.title}",
-            parameters=PRESETS[self.preset].parameters if self.preset else base.parameters,
+            parameters=known.parameters if known else base.parameters,
             family=base.family,
-            pretraining=base.pretraining,
+            pretraining=known.pretraining if known else base.pretraining,
             resolution=base.resolution,
             licence=base.licence,
             source=f"{base.source}, and a probe trained on the spot on {self.train.info.title}",

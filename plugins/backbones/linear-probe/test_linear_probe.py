@@ -337,6 +337,7 @@ def test_a_preset_is_the_paper_s_backbone_on_the_class_token(name):
     assert network.num_classes == 0
     assert sum(p.numel() for p in network.parameters()) + (network.num_features + 1) * 1000 == made.card.parameters
     assert made.card.title == name
+    assert made.card.pretraining.startswith("SSL (LVD-")
     assert made.num_classes == len(made.class_wnids) == 1000
     assert made.card.expected_top1 == {}
 

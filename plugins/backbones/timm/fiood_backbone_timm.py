@@ -58,7 +58,7 @@ class Preset:
     top1 : float or None
         Of timm's table of results, where that is for the same number of pixels.
     twin : str
-        The preset that differs in pre-training alone.
+        The preset of the same architecture with other pre-training.
     licence : str
     local : str
         Where the file comes from that must be given, for weights that the hub does not have.
