@@ -121,7 +121,10 @@ def evaluate_classes(id_scores: Any, classes: Sequence[Any]) -> Metrics:
 
 
 def _scores(values: Any, which: str) -> np.ndarray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"{which} scores must be numbers: {error}") from error
     if array.ndim != 1 or not len(array):
         raise ResultError(f"{which} scores must be a non-empty vector, got shape {array.shape}")
     bad = np.flatnonzero(~np.isfinite(array))

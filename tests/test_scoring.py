@@ -144,3 +144,10 @@ def test_what_is_no_head_is_refused(head):
         FeatureSet(features=TEST.features, head=head)
     with pytest.raises(InputError, match="negatives must be a Head"):
         FeatureSet(features=TEST.features, negatives=head)
+
+
+def test_scores_of_a_tensor_with_gradients_are_evaluated_and_words_are_refused():
+    scores = torch.tensor([1.0, 2.0], requires_grad=True)
+    assert fiood.evaluate(scores, scores - 2).auroc == 1.0
+    with pytest.raises(ResultError, match="OOD scores must be numbers"):
+        fiood.evaluate(scores, ["low"])
