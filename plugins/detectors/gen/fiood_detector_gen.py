@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fiood_core import Block, Detector, Paper
 from fiood_core.errors import ParameterError
+from fiood_core.linalg import largest
 
 
 class GEN(Detector):
@@ -48,7 +49,7 @@ class GEN(Detector):
 
     def score_block(self, block: Block) -> Tensor:
         """Sum over the top classes; where p leads, 1 − p is taken from the others."""
-        log_p = block.log_posterior.topk(min(self.m, block.logits.shape[1]), dim=1, sorted=False).values
-        leads = log_p == log_p.amax(dim=1, keepdim=True)
-        log_rest = torch.where(leads, block.log_rest[:, None], torch.log1p(-log_p.exp()))
+        top = largest(block.logits, self.m)
+        log_p = top - block.log_sum_exp[:, None]
+        log_rest = torch.where(top == block.max_logit[:, None], block.log_rest[:, None], torch.log1p(-log_p.exp()))
         return -(self.gamma * (log_p + log_rest)).exp().sum(dim=1)
