@@ -16,7 +16,7 @@ from PIL import Image
 
 from fiood_core import results
 from fiood_core.cli import run as entry
-from fiood_core.cli._run import command
+from fiood_core.cli._run import asked_for, command
 from fiood_core.errors import FioodError
 
 TINY = Path(__file__).parent / "tiny.py"
@@ -74,6 +74,17 @@ def test_flags_replace_what_the_suite_says(call):
     found = results.load("elsewhere")
     assert {row["column"] for row in found.rows} == {"msp", "./tiny.py:Centre(power=2.0)"}
     assert found.run["settings"]["seed"] == 3
+
+
+@pytest.mark.parametrize(("benchmark", "detectors"), [("cood-digits", 4), ("digits", 27)])
+def test_a_benchmark_with_a_suite_of_its_name_is_run_by_that(benchmark, detectors):
+    flags = dict.fromkeys((p.name for p in command.params), ()) | {"id_set": None, "benchmark": (benchmark,)}
+    flags |= dict.fromkeys(
+        ("device", "batch_size", "workers", "autocast", "on_bad_image", "precision", "seed", "executor", "expect_top1")
+    )
+    suite = asked_for(None, flags)
+    assert suite.name == benchmark
+    assert len(suite.detectors) == detectors
 
 
 def test_folders_are_a_benchmark(call, tmp_path):

@@ -56,8 +56,9 @@ Exit status:
 def command(suite: str | None, suite_option: str | None, **flags: Any) -> None:
     """Evaluate detectors on backbones and benchmarks, and write a table and a report.
 
-    SUITE is a YAML file or the name of an embedded suite; by default 'digits', which needs nothing from outside.  Flags
-    replace what the suite says.  What is done already is not done again.
+    SUITE is a YAML file or the name of an embedded suite; by default that of the one --benchmark, if it has one, else
+    'digits', which needs nothing from outside.  Flags replace what the suite says.  What is done already is not done
+    again.
     """
     if suite and suite_option and suite != suite_option:
         raise click.UsageError(f"two suites are given: {suite!r} and {suite_option!r}")
@@ -89,6 +90,7 @@ def asked_for(name: str | None, flags: dict[str, Any]) -> Suite:
 
     from fiood_core import suite as suites
 
+    name = name or _own_suite(flags)
     base = suites.load(name or "digits")
     asked = _Asked()
     changes: dict[str, Any] = {}
@@ -146,6 +148,14 @@ class _Asked:
 
         found = [self.one(kind, item) for text in texts for item in split(text)]
         return expand(kind, [request for request in found if request is not None])
+
+
+def _own_suite(flags: dict[str, Any]) -> str | None:
+    """The embedded suite of the one benchmark that flags ask for: it says which backbones and detectors suit it."""
+    from fiood_core.suite import embedded
+
+    asked = flags["benchmark"]
+    return asked[0] if len(asked) == 1 and flags["id_set"] is None and embedded(asked[0]) else None
 
 
 def _task_name(changes: dict[str, Any], base: Suite) -> str:
