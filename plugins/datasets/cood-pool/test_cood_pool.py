@@ -38,14 +38,14 @@ def root(tmp_path):
 
 
 def metadata(**changes):
-    files = [f"/home/authors/fall11_whole/{wnid}/{wnid}_{number}.JPEG" for wnid in CLASSES for number in range(4)]
+    files = [f"/data/authors/fall11_whole/{wnid}/{wnid}_{number}.JPEG" for wnid in CLASSES for number in range(4)]
     return {
         "image_files": files,
         "labels": np.repeat([0, 1], 4),
         "class_names": np.array(CLASSES),
         "train_idx": np.array([0, 1, 2, 4, 5, 6]),
         "val_idx": [3, 7],
-        "dataset_base_folder": "/home/authors",
+        "dataset_base_folder": "/data/authors",
         **changes,
     }
 
@@ -83,7 +83,7 @@ def test_a_pickle_that_names_anything_but_data_is_refused_and_does_nothing(tmp_p
 
 def test_a_path_that_leaves_the_folder_is_refused(root, tmp_path):
     files = metadata()["image_files"]
-    files[0] = "/home/authors/fall11_whole/../../secret.JPEG"
+    files[0] = "/data/authors/fall11_whole/../../secret.JPEG"
     (problem,) = CoodPool(root, metadata=packed(tmp_path, metadata(image_files=files))).missing()
     assert "no path below fall11_whole/" in problem
 
