@@ -116,6 +116,7 @@ def test_folders_are_a_benchmark(call, tmp_path):
         (["--id", "folder:x", "--ood", "a=folder:x", "--benchmark", "digits"], "either --benchmark"),
         (["tiny.yaml", "--suite", "digits"], "two suites"),
         (["tiny.yaml", "--executor", "nonsense"], "no executor is called 'nonsense'"),
+        (["tiny.yaml", "--device", "tpu"], "device 'tpu' cannot be used here"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_status_2(call, arguments, words):

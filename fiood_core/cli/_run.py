@@ -76,6 +76,10 @@ def command(suite: str | None, suite_option: str | None, **flags: Any) -> None:
         sys.exit(_explain(asked, output, flags["store"]))
     plan = resolve(asked)
     plan.require_sound()
+    if plan.settings.device not in ("auto", "cpu"):
+        from fiood_core.extract import pick_device
+
+        pick_device(plan.settings.device)  # refused here, not once a cell
     sys.exit(_run(plan, output, flags["store"]))
 
 
