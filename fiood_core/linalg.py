@@ -6,8 +6,9 @@ Functions take tensors on any device and work in their dtype; fits are float64. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor
 from fiood_core.errors import StatisticError
 
 log = logging.getLogger(__name__)
+
+ONE_CORE = 1024
+"""Size up to which a matrix is decomposed on one core."""
 
 GRAM_PARTS = 4
 """Column groups of :func:`add_gram`: 5/8 of a full product's work."""
@@ -40,6 +44,37 @@ def symmetric(upper: Tensor) -> Tensor:
     return upper.triu() + upper.triu(1).T
 
 
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues upwards (D,), and eigenvectors as columns (D, D), of a symmetric matrix."""
+    with _few_cores(len(matrix)):
+        values, vectors = torch.linalg.eigh(matrix)
+    return values, vectors
+
+
+def least_norm_solution(weight: Tensor, target: Tensor) -> Tensor:
+    """The shortest of the closest solutions ``x`` (D,) of ``weight @ x = target``, the condition number logged.
+
+    Singular values up to 1e-15 of the largest are dropped, as ``numpy.linalg.pinv`` does.
+    """
+    with _few_cores(min(weight.shape)):
+        solved = torch.linalg.lstsq(weight, target[:, None], rcond=1e-15, driver="gelsd")
+    values = solved.singular_values
+    log.info("head (%d × %d): condition number %.3g", *weight.shape, float(values[0] / values[-1]))
+    solution: Tensor = solved.solution.flatten()
+    return solution
+
+
+@contextmanager
+def _few_cores(size: int) -> Iterator[None]:
+    """One core for a decomposition of moderate size: its countless short parallel regions stall on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if size <= ONE_CORE else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def inverse_root(covariance: Tensor, what: str, noise: float = 0.0) -> Tensor:
     """``U`` (D, rank) with ``U @ U.T`` the pseudo-inverse of a covariance (D, D), its retained rank logged.
 
@@ -59,7 +94,7 @@ def inverse_root(covariance: Tensor, what: str, noise: float = 0.0) -> Tensor:
     StatisticError
         No eigenvalue is left.
     """
-    values, vectors = torch.linalg.eigh(covariance)
+    values, vectors = eigh(covariance)
     cutoff = max(len(values) * torch.finfo(values.dtype).eps * float(values.abs().max()), noise)
     keep = values > cutoff
     rank = int(keep.sum())

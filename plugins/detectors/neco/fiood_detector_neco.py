@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fiood_core import Block, Detector, Head, Paper
 from fiood_core.errors import ParameterError
-from fiood_core.linalg import row_norms
+from fiood_core.linalg import eigh, row_norms
 from fiood_core.moments import Moments
 from fiood_core.statistics import TrainStatistics
 
@@ -47,7 +47,7 @@ class NECO(Detector):
         mean, covariance = stats[self.moments].mean, stats[self.moments].covariance
         std = covariance.diagonal().clamp(min=0).sqrt()
         std[std <= 16 * torch.finfo(std.dtype).eps * mean.abs()] = 1  # a constant activation, up to rounding
-        spectrum, vectors = torch.linalg.eigh(covariance / torch.outer(std, std))
+        spectrum, vectors = eigh(covariance / torch.outer(std, std))
         explained = spectrum.flip(0).cumsum(0) / spectrum.sum()
         d = min(int((explained < self.variance).sum()) + 1, len(spectrum))
         self.mean, self.std = mean.to(self.dtype), std.to(self.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import torch
@@ -10,11 +9,9 @@ from torch import Tensor
 
 from fiood_core import Block, Detector, Head, Paper
 from fiood_core.errors import ParameterError, StatisticError
-from fiood_core.linalg import row_norms
+from fiood_core.linalg import eigh, least_norm_solution, row_norms
 from fiood_core.moments import Mean, Moments
 from fiood_core.statistics import Statistic, TrainContext, TrainStatistics
-
-log = logging.getLogger(__name__)
 
 
 class ViM(Detector):
@@ -95,7 +92,7 @@ class ViM(Detector):
 
     def _fit_subspace(self, stats: TrainStatistics, dim: int) -> tuple[Tensor, Tensor]:
         origin = _origin(stats.context.head)
-        spectrum, vectors = torch.linalg.eigh(stats[self.moments].about(origin))
+        spectrum, vectors = eigh(stats[self.moments].about(origin))
         if spectrum[-dim - 1] <= len(spectrum) * torch.finfo(spectrum.dtype).eps * spectrum[-1]:
             raise StatisticError(f"vim(dim={dim}): the training features have no variance beyond that; lower dim")
         return origin, vectors[:, :-dim].contiguous()
@@ -105,8 +102,4 @@ def _origin(head: Head | None) -> Tensor:
     """−W⁺b (D,), the point whose logits come closest to zero."""
     assert head is not None
     weight, bias = head.scaled(torch.float64)
-    solved = torch.linalg.lstsq(weight, -bias[:, None], rcond=1e-15, driver="gelsd")
-    values = solved.singular_values
-    log.info("vim: condition number of the head %.3g", float(values[0] / values[-1]))
-    origin: Tensor = solved.solution.flatten()
-    return origin
+    return least_norm_solution(weight, -bias)
