@@ -56,8 +56,8 @@ Exit status:
 def command(suite: str | None, suite_option: str | None, **flags: Any) -> None:
     """Evaluate detectors on backbones and benchmarks, and write a table and a report.
 
-    SUITE is a YAML file or the name of an embedded suite; by default that of the one --benchmark, if it has one, else
-    'digits', which needs nothing from outside.  Flags replace what the suite says.  What is done already is not done
+    SUITE is a YAML file or the name of an embedded suite; by default that of a --benchmark asked for by itself, if it has
+    one, else 'digits', which needs nothing from outside.  Flags replace what the suite says.  What is done already is not done
     again.
     """
     if suite and suite_option and suite != suite_option:
@@ -155,11 +155,12 @@ class _Asked:
 
 
 def _own_suite(flags: dict[str, Any]) -> str | None:
-    """The embedded suite of the one benchmark that flags ask for: it says which backbones and detectors suit it."""
+    """The embedded suite of a benchmark that flags ask for by itself: it says which backbones and detectors suit it."""
     from fiood_core.suite import embedded
 
     asked = flags["benchmark"]
-    return asked[0] if len(asked) == 1 and flags["id_set"] is None and embedded(asked[0]) else None
+    alone = len(asked) == 1 and not (flags["backbone"] or flags["detector"] or flags["vocabulary"] or flags["id_set"])
+    return asked[0] if alone and embedded(asked[0]) else None
 
 
 def _task_name(changes: dict[str, Any], base: Suite) -> str:
