@@ -56,9 +56,9 @@ Exit status:
 def command(suite: str | None, suite_option: str | None, **flags: Any) -> None:
     """Evaluate detectors on backbones and benchmarks, and write a table and a report.
 
-    SUITE is a YAML file or the name of an embedded suite; by default that of a --benchmark asked for by itself, if it has
-    one, else 'digits', which needs nothing from outside.  Flags replace what the suite says.  What is done already is not done
-    again.
+    SUITE is a YAML file or the name of an embedded suite; by default that of a --benchmark asked for by itself, if it
+    has one, else 'digits', which needs nothing from outside.  Flags replace what the suite says.  What is done already
+    is not done again.
     """
     if suite and suite_option and suite != suite_option:
         raise click.UsageError(f"two suites are given: {suite!r} and {suite_option!r}")
