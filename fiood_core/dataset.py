@@ -190,4 +190,33 @@ class Dataset(ABC):
         raise DataError(f"{type(self).__name__} has no manifest that could be replaced")
 
 
+class PartOf(Dataset):
+    """A dataset whose pictures are some of another's; only its ``view`` differs.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The whole.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def open(self, image_id: str) -> Path | Image.Image:
+        return self.dataset.open(image_id)
+
+    def stamps(self, ids: Sequence[str]) -> Sequence[str]:
+        return self.dataset.stamps(ids)
+
+    def missing(self) -> Sequence[str]:
+        absent = self.dataset.missing()
+        if absent:
+            return absent
+        try:
+            self.view()
+        except DataError as error:
+            return [str(error)]
+        return ()
+
+
 make_callable(__name__)

@@ -20,6 +20,7 @@ import numpy as np
 
 from fiood_core import Benchmark, Dataset, OODSet, View
 from fiood_core.benchmark import Pool, Row
+from fiood_core.dataset import PartOf
 from fiood_core.download import Remote
 from fiood_core.errors import DataError, ParameterError
 from fiood_core.lists import csv_columns
@@ -158,7 +159,7 @@ def evaluate_levels(
     ]
 
 
-class SplitPool(Dataset):
+class SplitPool(PartOf):
     """A dataset of OOD classes with its pictures divided, class by class, into estimation and test.
 
     A dataset that brings the division as its own subsets ``estimation`` and ``test`` keeps it.
@@ -184,7 +185,8 @@ class SplitPool(Dataset):
         test_share: float = TEST_SHARE,
         seed: int = 0,
     ) -> None:
-        self.dataset, self.classes, self.excluded = dataset, classes, excluded or dict
+        super().__init__(dataset)
+        self.classes, self.excluded = classes, excluded or dict
         self.test_share, self.seed = test_share, seed
         self.info = replace(
             dataset.info, summary=f"{dataset.info.summary}; {test_share:.0%} of each class for the test"
@@ -207,22 +209,6 @@ class SplitPool(Dataset):
 
     def view(self) -> View:
         return self._view
-
-    def open(self, image_id: str) -> Any:
-        return self.dataset.open(image_id)
-
-    def stamps(self, ids: Sequence[str]) -> Sequence[str]:
-        return self.dataset.stamps(ids)
-
-    def missing(self) -> Sequence[str]:
-        absent = self.dataset.missing()
-        if absent:
-            return absent
-        try:
-            self.view()
-        except DataError as error:
-            return [str(error)]
-        return ()
 
 
 def class_names(view: View) -> list[str]:

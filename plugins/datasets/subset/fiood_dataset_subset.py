@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fiood_core import Dataset, View
+from fiood_core.dataset import PartOf
 from fiood_core.errors import DataError
 from fiood_core.request import Request
 
 SHOWN = 5
 
 
-class Subset(Dataset):
+class Subset(PartOf):
     """The pictures of ``of`` that a text file names, one id a line, in the file's order.
 
     Features are stored under the source of ``of``, so a picture that was seen there goes through no backbone again.
@@ -25,7 +24,7 @@ class Subset(Dataset):
     """
 
     def __init__(self, of: Dataset | str, ids: str | Path) -> None:
-        self.dataset = of if isinstance(of, Dataset) else Request.parse("dataset", of).create()
+        super().__init__(of if isinstance(of, Dataset) else Request.parse("dataset", of).create())
         self.info = self.dataset.info
         self._ids = Path(ids).expanduser()
 
@@ -41,19 +40,3 @@ class Subset(Dataset):
         if absent:
             raise DataError(f"subset: {len(absent)} ids of {self._ids} are not in the set: {', '.join(absent[:SHOWN])}")
         return whole.take([place[image_id] for image_id in wanted])
-
-    def open(self, image_id: str) -> Any:
-        return self.dataset.open(image_id)
-
-    def stamps(self, ids: Sequence[str]) -> Sequence[str]:
-        return self.dataset.stamps(ids)
-
-    def missing(self) -> Sequence[str]:
-        absent = self.dataset.missing()
-        if absent:
-            return absent
-        try:
-            self.view()
-        except DataError as error:
-            return [str(error)]
-        return ()
