@@ -165,7 +165,10 @@ class Detector(ABC):
 
     @abstractmethod
     def score_block(self, block: Block) -> Tensor:
-        """Scores (n,) of a block that is already at :attr:`precision`."""
+        """Scores (n,) of a block that is already at :attr:`precision`.
+
+        Several blocks are scored side by side: set nothing on ``self`` here.
+        """
 
     # -- what the base class gives -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import numpy as np
@@ -20,6 +21,9 @@ from fiood_core.linalg import ascending, first_largest, row_norms, unit
 
 BLOCK_ROWS = 2048
 """Rows of one block.  Part of the numbers' definition: changing it may change last bits."""
+
+_READING = Lock()
+"""One reader at a time: blocks are worked on side by side, and what rows are read from need not know of that."""
 
 Precision = Literal["float32", "float64"]
 T = TypeVar("T")
@@ -329,7 +333,9 @@ class Block:
         if self._within is not None:
             self._raw[what] = self._within._read(what, rows)[self._rows]
         else:
-            tensor = torch.as_tensor(rows[self.start : self.stop]).detach().cpu()
+            with _READING:
+                part = rows[self.start : self.stop]
+            tensor = torch.as_tensor(part).detach().cpu()
             if not _finite(tensor):
                 raise InputError(self._not_finite(what, tensor))
             self._raw[what] = tensor

@@ -83,7 +83,7 @@ def nearest_class_distance(block: Block, gaussian: TiedGaussian, *, unit: bool =
 
 def background_distance(block: Block, gaussian: Background, *, unit: bool = False) -> Tensor:
     """Squared Mahalanobis distance (n,) to the mean of all training features."""
-    return squared_norms(_whitened(block, gaussian.origin, gaussian.whiten, unit).double())
+    return squared_norms(_whitened(block, gaussian.origin, gaussian.whiten, unit))
 
 
 def _origin(stats: TrainStatistics, moments: Moments) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -106,9 +105,9 @@ def inverse_root(covariance: Tensor, what: str, noise: float = 0.0) -> Tensor:
 
 
 def nearest_squared_distance(z: Tensor, points: Tensor) -> Tensor:
-    """Squared distance (n,) of each row of ``z`` (n, r) to the nearest of ``points`` (k, r), summed up in float64."""
+    """Squared distance (n,) of each row of ``z`` (n, r) to the nearest of ``points`` (k, r), in float64."""
     inner = (z @ points.T).sub_(squared_norms(points) / 2)
-    return squared_norms(z.double()) - 2 * inner.amax(dim=1).double()
+    return squared_norms(z) - 2 * inner.amax(dim=1).double()
 
 
 def largest_inner(queries: Tensor, rows: Tensor, k: int, offsets: Tensor | None = None) -> Tensor:
@@ -146,8 +145,9 @@ def row_norms(x: Tensor) -> Tensor:
 
 
 def squared_norms(x: Tensor) -> Tensor:
-    """Squared Euclidean norms (n,) of rows."""
-    return row_norms(x).square()
+    """Squared Euclidean norms (n,) of rows, summed up in float64."""
+    norms: Tensor = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    return norms.square()
 
 
 def unit(x: Tensor) -> Tensor:
@@ -210,9 +210,7 @@ def largest_mask(x: Tensor, sorted_x: Tensor, k: int) -> Tensor:
 
 
 def _in_place(x: Tensor, work: Callable[[np.ndarray], None]) -> Tensor:
-    """A copy of ``x`` on whose rows NumPy has worked; its sorts are faster than torch's, but on one core each."""
+    """A copy of ``x`` on whose rows NumPy has worked; on one core its sorts are several times faster than torch's."""
     copy = x.clone(memory_format=torch.contiguous_format)
-    threads = torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, np.array_split(copy.numpy(), threads)))
+    work(copy.numpy())
     return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import torch
 from fiood_core.detector import Detector
 from fiood_core.errors import ParameterError, ResultError, StatisticError
 from fiood_core.features import Block, FeatureSet
+from fiood_core.parallel import side_by_side
 from fiood_core.spec import parse
 from fiood_core.statistics import Statistic, StatisticCache, TrainContext, TrainStatistics, collect
 
@@ -92,14 +94,19 @@ def score_fitted(
     living = dict(detectors)
     scores = {label: np.empty(batch.n, dtype=np.float64) for label in living}
 
-    def score(block: Block, label: K, detector: Detector) -> None:
-        values = detector.score_block(block.at(detector.precision)).double().cpu().numpy()
-        scores[label][block.start : block.stop] = _checked(str(label), values, block)
+    def score(block: Block) -> tuple[int, dict[K, np.ndarray | BaseException]]:
+        return block.start, {name: _attempted(str(name), detector, block) for name, detector in list(living.items())}
 
-    with torch.no_grad():
-        _each(living, on_error, lambda _, detector: detector.require_fitted(batch.head))
-        for block in batch.blocks():
-            _each(living, on_error, partial(score, block))
+    def keep(start: int, values: Mapping[K, np.ndarray | BaseException], label: K, _: Detector) -> None:
+        found = values[label]
+        if isinstance(found, BaseException):
+            raise found
+        scores[label][start : start + len(found)] = found
+
+    _each(living, on_error, lambda _, detector: detector.require_fitted(batch.head))
+    with closing(side_by_side(score, batch.blocks())) as results:
+        for start, values in results:
+            _each(living, on_error, partial(keep, start, values))
     return {label: scores[label] for label in living}
 
 
@@ -190,6 +197,14 @@ def _labelled(detectors: Sequence[str | Detector] | Mapping[str, str | Detector]
 
 def _label(detector: str | Detector) -> str:
     return detector if isinstance(detector, str) else detector.name or type(detector).__name__
+
+
+def _attempted(name: str, detector: Detector, block: Block) -> np.ndarray | BaseException:
+    """Checked scores of a block, or why there are none."""
+    try:
+        return _checked(name, detector.score_block(block.at(detector.precision)).double().cpu().numpy(), block)
+    except (Exception, SystemExit) as error:
+        return error
 
 
 def _checked(name: str, values: np.ndarray, block: Block) -> np.ndarray:

@@ -10,10 +10,14 @@ import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from fiood_core.errors import InputError, StatisticError
+from fiood_core.parallel import side_by_side
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHUNK_ROWS = 65536
-"""Rows that one accumulator sees before it is merged; the unit in which a pass can be sharded."""
+CHUNK_ROWS = 4096
+"""Rows that one accumulator sees before it is merged; the unit in which a pass is spread over cores."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class TrainContext:
     has_logits: bool = False
     first: Block | None = None
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
+    _lock: Any = field(default_factory=RLock, repr=False, compare=False)
 
     @classmethod
     def of(cls, train: FeatureSet) -> TrainContext:
@@ -63,9 +68,10 @@ class TrainContext:
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """``compute()``, run once for equal keys."""
-        if key not in self._memo:
-            self._memo[key] = compute()
-        return cast(T, self._memo[key])
+        with self._lock:
+            if key not in self._memo:
+                self._memo[key] = compute()
+            return cast(T, self._memo[key])
 
     def require(self, needs: Iterable[str], what: str) -> None:
         """Raise :class:`InputError` where ``features``, ``labels``, ``logits`` or ``head`` are needed and missing."""
@@ -178,8 +184,8 @@ def collect(
 ) -> None:
     """Gather every requested statistic that ``stats`` lacks, in one streamed pass over ``train``.
 
-    Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, merged in order, so a pass
-    split over workers by chunk gives the same bits.  A statistic that raises is left out of the pass and its reason
+    Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, on one core, merged in order,
+    so that any number of cores gives the same bits.  A statistic that raises is left out of the pass and its reason
     kept: ``stats[statistic]`` raises it, and the others are unharmed.  What the cache raises stops the pass.
     """
     wanted = {s.key: s for s in requests if s not in stats}
@@ -214,25 +220,45 @@ def cache_key(statistic: Statistic, context: TrainContext) -> str:
 
 def _stream(wanted: dict[str, Statistic], train: FeatureSet, stats: TrainStatistics) -> dict[str, Statistic]:
     totals: dict[str, Statistic] = {}
-    for start in range(0, train.n, CHUNK_ROWS):
-        if not wanted:
-            break
-        parts: dict[str, Statistic] = {}
-        for key, statistic in list(wanted.items()):
-            with _Failing(stats, wanted, statistic):
-                parts[key] = copy.copy(statistic)
-                parts[key].begin(stats.context)
-        for block in train.blocks(start, start + CHUNK_ROWS):
+    if not wanted:
+        return totals
+    gather = partial(_gather, wanted=wanted, train=train, context=stats.context)
+    with closing(side_by_side(gather, range(0, train.n, CHUNK_ROWS))) as chunks:
+        for parts, failures in chunks:
             for key, statistic in list(wanted.items()):
                 with _Failing(stats, wanted, statistic):
-                    parts[key].update(block)
-        for key, statistic in list(wanted.items()):
-            with _Failing(stats, wanted, statistic):
-                if key in totals:
-                    totals[key].merge(parts[key])
-                else:
-                    totals[key] = parts[key]
+                    if key in failures:
+                        raise failures[key]
+                    if key in totals:
+                        totals[key].merge(parts[key])
+                    else:
+                        totals[key] = parts[key]
+            if not wanted:
+                break
     return totals
+
+
+def _gather(
+    start: int, wanted: Mapping[str, Statistic], train: FeatureSet, context: TrainContext
+) -> tuple[dict[str, Statistic], dict[str, BaseException]]:
+    """What each statistic gathers from one chunk, and why some cannot."""
+    parts: dict[str, Statistic] = {}
+    failures: dict[str, BaseException] = {}
+
+    def attempt(key: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (Exception, SystemExit) as error:
+            failures[key] = error
+
+    for key, statistic in list(wanted.items()):
+        parts[key] = copy.copy(statistic)
+        attempt(key, partial(parts[key].begin, context))
+    for block in train.blocks(start, start + CHUNK_ROWS):
+        for key, part in parts.items():
+            if key not in failures:
+                attempt(key, partial(part.update, block))
+    return parts, failures
 
 
 class _Failing:

@@ -75,5 +75,6 @@ class KNN(Detector):
             gpu = faiss.StandardGpuResources()
             distances, _ = faiss.knn_gpu(gpu, x, bank, self.k, vectorsMemoryLimit=GPU_BYTES)
         else:
+            faiss.omp_set_num_threads(torch.get_num_threads())
             distances, _ = faiss.knn(x, bank, self.k)
         return -torch.from_numpy(distances[:, -1])
