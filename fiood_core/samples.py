@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiood_core.errors import ParameterError
+from fiood_core.errors import ParameterError, StatisticError
 from fiood_core.features import Block, Precision
 from fiood_core.statistics import Statistic, TrainContext
 
@@ -22,8 +22,39 @@ def sample_size(n: int, fraction: float) -> int:
     return int(fraction * n)
 
 
+class _Rows:
+    """Rows of a result whose length is known, put in their places in one allocation.
+
+    Kept as they come, small pieces among the large ones that are let go would tear the memory to shreds.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._whole: Tensor | None = None
+        self._pieces: list[tuple[int, Tensor]] = []
+
+    def add(self, at: int, rows: Tensor) -> None:
+        self._pieces.append((at, rows))
+
+    def merge(self, other: _Rows) -> None:
+        self._pieces += other._pieces
+        self._place()
+
+    def whole(self) -> Tensor:
+        self._place()
+        assert self._whole is not None
+        return self._whole
+
+    def _place(self) -> None:
+        for at, rows in self._pieces:
+            if self._whole is None:
+                self._whole = rows.new_empty(self._n, *rows.shape[1:])
+            self._whole[at : at + len(rows)] = rows
+        self._pieces.clear()
+
+
 class SampledRows(Statistic):
-    """Features (m, D) and log-sum-exp (m,) of a random sample of the training set, or of given rows.
+    """Features (m, D), as they are stored, and log-sum-exp (m,) in float64 of a random sample, or of given rows.
 
     Parameters
     ----------
@@ -48,7 +79,9 @@ class SampledRows(Statistic):
 
     def check(self, context: TrainContext) -> None:
         super().check(context)
-        if self.indices is not None and len(self.indices) and not 0 <= self.indices[0] <= self.indices[-1] < context.n:
+        if (sample_size(context.n, self.fraction) if self.indices is None else len(self.indices)) == 0:
+            raise StatisticError(f"{self.key} is none of the {context.n} training images; ask for a larger share")
+        if self.indices is not None and not 0 <= self.indices[0] <= self.indices[-1] < context.n:
             raise ParameterError(
                 f"sampled rows reach from {self.indices[0]} to {self.indices[-1]}, but the training set has "
                 f"{context.n} rows, counted from 0"
@@ -56,8 +89,7 @@ class SampledRows(Statistic):
 
     def begin(self, context: TrainContext) -> None:
         self._rows = context.once(self.key, lambda: torch.from_numpy(self._chosen(context.n)))
-        self._features: list[Tensor] = []
-        self._energies: list[Tensor] = []
+        self._features, self._energies = _Rows(len(self._rows)), _Rows(len(self._rows))
 
     def _chosen(self, n: int) -> np.ndarray:
         if self.indices is not None:
@@ -69,18 +101,18 @@ class SampledRows(Statistic):
         first, last = torch.searchsorted(self._rows, torch.tensor([block.start, block.stop])).tolist()
         if first < last:
             rows = block.take(self._rows[first:last] - block.start).at("float64")
-            self._features.append(rows.features)
-            self._energies.append(rows.log_sum_exp)
+            self._features.add(first, rows.stored_features)
+            self._energies.add(first, rows.log_sum_exp)
 
     def merge(self, other: SampledRows) -> None:
-        self._features += other._features
-        self._energies += other._energies
+        self._features.merge(other._features)
+        self._energies.merge(other._energies)
 
     def result(self) -> Mapping[str, Tensor]:
         return {
             "rows": self._rows,
-            "features": torch.cat(self._features),
-            "log_sum_exp": torch.cat(self._energies),
+            "features": self._features.whole(),
+            "log_sum_exp": self._energies.whole(),
         }
 
 
@@ -102,25 +134,16 @@ class UnitBank(Statistic):
         return f"unit-bank[{self.precision}]"
 
     def begin(self, context: TrainContext) -> None:
-        self._n = context.n
-        self._bank = torch.empty(0)
-        self._later: list[tuple[int, Tensor]] = []
+        self._bank = _Rows(context.n)
 
     def update(self, block: Block) -> None:
-        rows = block.at(self.precision).unit_features
-        if block.start == 0:  # the first chunk's accumulator, which the others merge into, holds the whole bank
-            self._bank = torch.empty(self._n, rows.shape[1], dtype=rows.dtype)
-        if len(self._bank):
-            self._bank[block.start : block.stop] = rows
-        else:
-            self._later.append((block.start, rows))
+        self._bank.add(block.start, block.at(self.precision).unit_features)
 
     def merge(self, other: UnitBank) -> None:
-        for start, rows in other._later:
-            self._bank[start : start + len(rows)] = rows
+        self._bank.merge(other._bank)
 
     def result(self) -> Mapping[str, Tensor]:
-        return {"bank": self._bank}
+        return {"bank": self._bank.whole()}
 
     def view(self, result: Mapping[str, Tensor]) -> Tensor:
         return result["bank"]

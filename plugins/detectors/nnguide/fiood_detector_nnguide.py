@@ -79,7 +79,7 @@ class NNGuide(Detector):
     def learn(self, stats: TrainStatistics, head: Head | None) -> None:
         """Unit features times energy, and which training rows they are."""
         rows = stats[self.statistics[0]]
-        self.bank = (unit(rows["features"]) * rows["log_sum_exp"][:, None]).to(self.dtype)
+        self.bank = (unit(rows["features"].double()) * rows["log_sum_exp"][:, None]).to(self.dtype)
         self.rows = rows["rows"]
 
     def score_block(self, block: Block) -> Tensor:
