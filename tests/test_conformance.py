@@ -239,6 +239,14 @@ class Undocumented(Good):
     """A distance, whose exponent is not described."""
 
 
+class Remembers(Good):
+    __doc__ = Good.__doc__
+
+    def score_block(self, block):
+        self.away = torch.cdist(block.features.double(), self.means)
+        return -self.away.amin(dim=1).pow(self.power)
+
+
 class NoFormula(Good):
     __doc__ = Good.__doc__
     formula = ""
@@ -261,6 +269,7 @@ BROKEN_DETECTORS = [
     (DividesByNorm, "finite", "zero rows"),
     (Squeezes, "batch of one", r"squeeze\(\)"),
     (Centres, "batch size", "not on the batch"),
+    (Remembers, "side by side", "scoring set away on the detector"),
     (Overwrites, "inputs unchanged", "score changed the features"),
     (KeepsFirstFit, "refit", "fitted to the second alone"),
     (Unseeded, "refit", "seeded generator"),

@@ -180,6 +180,20 @@ def batch_size(subject: Subject) -> None:
             )
 
 
+def nothing_left_behind(subject: Subject) -> None:
+    """Scoring leaves nothing of a block on the detector; caches of what was learned may stay."""
+    for problem, detector in subject.fitted:
+        detector.score(problem.inside)
+        before = dict(vars(detector))
+        detector.score(problem.far)
+        changed = sorted(name for name, value in vars(detector).items() if before.get(name, vars) is not value)
+        require(
+            not changed,
+            f"scoring set {', '.join(changed)} on the detector; blocks are scored side by side and would get one "
+            "another's, so use local variables in score_block",
+        )
+
+
 def inputs_unchanged(subject: Subject) -> None:
     """Fitting and scoring write to none of the arrays that they are given."""
     for precision, dtype in (("float64", np.float64), ("float32", np.float32)):
@@ -445,6 +459,7 @@ CHECKS = {
     "finite": finite,
     "batch of one": one_row,
     "batch size": batch_size,
+    "side by side": nothing_left_behind,
     "inputs unchanged": inputs_unchanged,
     "refit": refit,
     "parameters take effect": parameters_take_effect,
