@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from fiood_core.parallel import side_by_side
+from fiood_core.parallel import AT_ONCE, side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,14 @@ def test_no_more_is_begun_than_can_be_worked_on():
     results.close()
     assert len(begun) <= 4
     assert torch.get_num_threads() == 2
+
+
+def test_many_cores_do_not_multiply_the_memory_without_end():
+    torch.set_num_threads(3 * AT_ONCE)
+    together = threading.Barrier(AT_ONCE, timeout=60)
+
+    def work(_):
+        together.wait()
+        return threading.current_thread().name
+
+    assert len(set(side_by_side(work, range(2 * AT_ONCE)))) == AT_ONCE
