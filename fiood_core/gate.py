@@ -30,6 +30,9 @@ TOLERANCE = 0.01
 STRIKING = 0.3
 """How much accuracy a relabelling must give back before it stops a run whose accuracy nobody declared."""
 
+MANY = 20
+"""Pictures from which labels that are all the same are no accident."""
+
 CHANCE = 1e-6
 """How likely a relabelling may be to explain as much by luck, over all that are tried."""
 
@@ -48,12 +51,15 @@ class GateReport:
         What was declared; None if nothing was.
     count : int
         Labelled pictures.
+    wrong : tuple of int or None
+        Rows whose predicted class is none of their targets, rows without a target among them; None without labels.
     """
 
     message: str
     top1: float | None
     expected: float | None
     count: int
+    wrong: tuple[int, ...] | None = None
 
 
 def check_accuracy(
@@ -81,34 +87,28 @@ def check_accuracy(
     if expected is None:
         declared = backbone.card.expected_top1
         expected = declared.get(dataset_name, declared.get(ids_key(view.ids)))
-    rows = [row for row, target in enumerate(view.targets or ()) if target]
+    targets = view.targets or ()
+    rows = [row for row, target in enumerate(targets) if target]
     if not rows:
         return GateReport(f"{dataset_name} has no labels, so its accuracy cannot be checked", None, expected, 0)
-    targets = [view.targets[row] for row in rows] if view.targets else []
     classes = _classes(extracted.features)
+    predicted = [classes[number] for number in _predicted_rows(extracted.features)]
     found = _Found(
         title=f"{backbone.card.title} on {dataset_name}",
-        predicted=[classes[row] for row in _predicted_rows(extracted.features)[rows]],
-        targets=targets,
+        predicted=[predicted[row] for row in rows],
+        targets=[targets[row] for row in rows],
         ids=[view.ids[row] for row in rows],
         num_classes=1 + max(max(row, default=-1) for row in classes),
     )
     found.check_range()
     if expected is None:
-        return _undeclared(found, backbone)
-    if abs(found.top1 - expected) <= TOLERANCE + 1e-9:
-        return GateReport(f"{found} as expected ({expected:.1%})", found.top1, expected, len(rows))
-    raise GateError(_off(found, backbone, expected))
-
-
-def wrong_rows(extracted: Extracted) -> list[int] | None:
-    """Rows whose predicted class is none of their targets, rows without a target among them; None without labels."""
-    targets = extracted.view.targets
-    if targets is None or not any(targets):
-        return None
-    classes = _classes(extracted.features)
-    predicted = _predicted_rows(extracted.features)
-    return [row for row, target in enumerate(targets) if set(classes[predicted[row]]).isdisjoint(target)]
+        message = _undeclared(found, backbone)
+    elif abs(found.top1 - expected) <= TOLERANCE + 1e-9:
+        message = f"{found} as expected ({expected:.1%})"
+    else:
+        raise GateError(_off(found, backbone, expected))
+    wrong = tuple(row for row, target in enumerate(targets) if set(predicted[row]).isdisjoint(target))
+    return GateReport(message, found.top1, expected, len(rows), wrong)
 
 
 def ids_key(ids: Iterable[str]) -> str:
@@ -169,13 +169,17 @@ class _Relabelling:
     luck: float
 
 
-def _undeclared(found: _Found, backbone: Backbone) -> GateReport:
+def _undeclared(found: _Found, backbone: Backbone) -> str:
     best = _best_relabelling(found, backbone)
     if best is not None and best.gain >= STRIKING:
         raise GateError(f"{found} and this looks like labels: {_explained(best)}")
+    if _is_constant(found):
+        raise GateError(
+            f"{found} and this looks like labels: all of them are {found.labels[0]}, while predictions are of "
+            f"{len(np.unique(found.guesses))} classes; if the set is of one class, declare its expected_top1"
+        )
     doubt = " and which is no better than chance" if _is_scrambled(found) else ""
-    message = f"{found} which nothing declares{doubt}; to have it checked, give expected_top1 in the suite or the card"
-    return GateReport(message, found.top1, None, len(found.targets))
+    return f"{found} which nothing declares{doubt}; to have it checked, give expected_top1 in the suite or the card"
 
 
 def _off(found: _Found, backbone: Backbone, expected: float) -> str:
@@ -333,6 +337,11 @@ def _is_scrambled(found: _Found) -> bool:
     chance = 1 / min(distinct, found.num_classes)
     at_chance = _tail(round(found.top1 * len(labels)), len(labels), chance) > 1e-3
     return distinct > 1 and at_chance and len(np.unique(found.guesses)) >= distinct / 2
+
+
+def _is_constant(found: _Found) -> bool:
+    """Whether all of many pictures have one label, with which most predictions disagree."""
+    return len(found.targets) >= MANY and len(np.unique(found.labels)) == 1 and found.top1 < 0.5
 
 
 def _tail(successes: int, trials: int, p: float) -> float:

@@ -169,9 +169,9 @@ class _Group:
             and self.benchmark.train is not None
             and self.benchmark.train.view
         ):
-            extractions[TRAIN] = self._extract(self.benchmark.train)
+            extractions[TRAIN] = self._extract(self.benchmark.train, after=gate)
         if missing:
-            extractions |= {s.name: self._extract(s) for s in self.scored if s.name != ID}
+            extractions |= {s.name: self._extract(s, after=gate) for s in self.scored if s.name != ID}
         score = [self._score(missing, extractions)] if missing else []
         self.planned = [*extractions.values(), *score]
         return self.planned
@@ -185,7 +185,7 @@ class _Group:
         """Columns of a set's scores, each with the OOD set that its vocabulary depends on."""
         return variant.names(of_set, self.benchmark.ood)
 
-    def _extract(self, planned: PlannedSet) -> Task:
+    def _extract(self, planned: PlannedSet, after: Task | None = None) -> Task:
         reading = [v for v in self.runnable if v.columns and (planned.name != TRAIN or v.learns(self.backbone))]
         spec = {
             **self._common(),
@@ -195,7 +195,8 @@ class _Group:
             "dataset_name": self.benchmark.dataset_name,
             "expected_top1": self.plan.expected_top1(self.backbone),
         }
-        return {"kind": EXTRACT, "shard": self._shard(planned.name), "inputs": {}, "spec": spec}
+        inputs = {} if after is None else {ID: str(tasks.outcome_path(after))}
+        return {"kind": EXTRACT, "shard": self._shard(planned.name), "inputs": inputs, "spec": spec}
 
     def _score(self, variants: Sequence[Variant], extractions: Mapping[str, Task]) -> Task:
         spec = {

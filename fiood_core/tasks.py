@@ -100,6 +100,11 @@ def read_outcome(task: Task) -> dict[str, Any] | None:
     return outcome if outcome.get("token") == outcome_token(task) else None
 
 
+def _inputs(task: Task) -> dict[str, dict[str, Any]]:
+    """The outcomes of the tasks that a task reads, by set."""
+    return {name: json.loads(Path(path).read_text(encoding="utf-8")) for name, path in task["inputs"].items()}
+
+
 def drop_scoring_outcomes(directory: Path) -> None:
     """Remove what scoring tasks said: it is in the rows by now, and the next run asks only for what is missing."""
     shutil.rmtree(directory / STATE / SCORE, ignore_errors=True)
@@ -110,9 +115,11 @@ def drop_scoring_outcomes(directory: Path) -> None:
 
 def _extract(task: Task) -> dict[str, Any]:
     """Bring one set through the backbone, and hold the ID test set to the expected accuracy."""
-    from fiood_core.gate import wrong_rows
+    from fiood_core.gate import check_accuracy
 
     spec = task["spec"]
+    if any("problem" in outcome for outcome in _inputs(task).values()):
+        return {"problem": _plain(Problem("failed", "not extracted: without the ID test set nothing comes of it"))}
     settings = Settings(**spec["settings"])
     planned = _set(spec)
     backbone, store = _backbone(spec), _store(spec)
@@ -125,8 +132,9 @@ def _extract(task: Task) -> dict[str, Any]:
         "broken_columns": broken,
     }
     if planned.name == ID:
-        outcome["gate"] = _gate(spec, backbone, extracted)
-        outcome["wrong"] = wrong_rows(extracted)
+        report = _plain(check_accuracy(backbone, spec["dataset_name"], extracted, spec["expected_top1"]))
+        outcome["wrong"] = report.pop("wrong")
+        outcome["gate"] = report
     return outcome
 
 
@@ -156,13 +164,6 @@ def _extract_columns(
             _raise_if_disk_full(error)
             broken[column.key] = Problem.of(error).reason
     return extracted, broken
-
-
-def _gate(spec: Mapping[str, Any], backbone: Backbone, extracted: Extracted) -> dict[str, Any]:
-    from fiood_core.gate import check_accuracy
-
-    report = check_accuracy(backbone, spec["dataset_name"], extracted, spec["expected_top1"])
-    return {key: value for key, value in _plain(report).items() if isinstance(value, (str, float, int, type(None)))}
 
 
 # -- score ---------------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def _score(task: Task) -> dict[str, Any]:
     """Fit the detectors of one backbone on one benchmark in one pass, and score every set in one pass each."""
     spec = task["spec"]
     settings = Settings(**spec["settings"])
-    outcomes = {name: json.loads(Path(path).read_text(encoding="utf-8")) for name, path in task["inputs"].items()}
+    outcomes = _inputs(task)
     sound = [name for name, outcome in outcomes.items() if "problem" not in outcome]
     broken = {key: why for name in sound for key, why in outcomes[name]["broken_columns"].items()}
     if ID not in sound:

@@ -153,6 +153,20 @@ def test_where_nothing_is_declared_the_report_says_so(truth, guesses):
     assert "nothing declares" in report.message
 
 
+def test_one_label_for_many_varied_predictions_is_labels_and_a_declared_accuracy_lets_it_pass(guesses):
+    constant = np.full(len(guesses), guesses[0])
+    with pytest.raises(GateError, match=f"looks like labels: all of them are {guesses[0]}.*one class"):
+        check(guesses, constant)
+    assert check(guesses, constant, expected=float(np.mean(guesses == guesses[0]))).count == len(guesses)
+    assert check(np.full(30, 7), np.full(30, 7)).top1 == 1.0
+    assert check(guesses[:3], constant[:3]).count == 3
+
+
+def test_the_wrong_rows_are_those_whose_prediction_is_no_target():
+    assert check([0, 1, 2, 3], [(0,), (2, 1), (), (0,)], expected=2 / 3).wrong == (2, 3)
+    assert check([0, 1], [(), ()]).wrong is None
+
+
 def test_a_set_without_labels_is_reported_and_not_checked():
     features = fiood.FeatureSet(logits=np.eye(3))
     for targets in (None, [(), (), ()]):

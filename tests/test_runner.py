@@ -166,6 +166,15 @@ def test_a_backbone_that_fails_its_gate_fails_alone(go):
     assert {row["backbone"] for row in found.rows} == {"./tiny.py:TinyNet"}
 
 
+def test_after_a_failed_gate_no_other_set_goes_through_the_backbone(go, tmp_path):
+    found = go(suite(["Centre"], backbones=["TinyNet(shift=1)"]))
+    assert {row["reason"] for row in found.failed} == {reason(found, "Centre")}
+    assert "label" in reason(found, "Centre")
+    assert len(list((tmp_path / "store").rglob("features.json"))) == 1
+    go(suite(["Centre"], backbones=["TinyNet"]))
+    assert len(list((tmp_path / "store").rglob("features.json"))) == 1 + 4
+
+
 def test_a_suite_can_expect_another_accuracy(go):
     assert go(suite(["Largest"], expect_top1=0.5)).failed[0]["reason"]
     found = go(suite(["Largest"]))
