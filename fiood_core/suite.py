@@ -357,7 +357,7 @@ class _Reader:
             return ()
         found: list[BenchmarkRequest] = []
         for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            if isinstance(item, yaml.MappingNode) and any(key.value == "id" for key, _ in item.value):
+            if isinstance(item, yaml.MappingNode) and _has_sets(item):
                 inline = self.inline(item, suite)
                 found.extend([inline] if inline else [])
                 continue
@@ -371,13 +371,16 @@ class _Reader:
     def inline(self, node: yaml.MappingNode, suite: str) -> BenchmarkRequest | None:
         """A benchmark given by its sets."""
         parts = self.mapping(node, BENCHMARK_KEYS)
+        if "id" not in parts:
+            self.note(node, "a benchmark has the 'name' of a registered one, or its sets: 'id', 'ood', maybe 'train'")
+            return None
         test = self.one("dataset", parts["id"])
         train = self.one("dataset", parts["train"]) if "train" in parts else None
         ood: dict[str, tuple[str, Request]] = {}
         aggregate: dict[str, tuple[str, ...]] = {}
         sets = parts.get("ood")
         if not isinstance(sets, yaml.MappingNode):
-            self.note(sets or node, "'ood' is a mapping from set name to dataset")
+            self.note(sets or node, "'ood' is a mapping from set name to dataset: ood: {noise: noise}")
             return None
         for name, value in self.mapping(sets, None).items():
             group, dataset, kinds = self.grouped(value)
@@ -540,6 +543,12 @@ class _Reader:
         except (yaml.YAMLError, ValueError) as error:
             self.note(node, f"{getattr(error, 'problem', None) or error}")
             return None
+
+
+def _has_sets(node: yaml.MappingNode) -> bool:
+    """Whether a benchmark is given by its sets, and not by its name."""
+    keys = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
+    return "id" in keys or "name" not in keys
 
 
 def _walk(node: yaml.Node) -> Iterator[yaml.Node]:

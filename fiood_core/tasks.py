@@ -129,7 +129,7 @@ def _extract(task: Task) -> dict[str, Any]:
     outcome: dict[str, Any] = {
         "count": len(extracted.view),
         "skipped": [list(pair) for pair in extracted.skipped],
-        "broken_columns": broken,
+        "broken_columns": {key: _plain(problem) for key, problem in broken.items()},
     }
     if planned.name == ID:
         report = _plain(check_accuracy(backbone, spec["dataset_name"], extracted, spec["expected_top1"]))
@@ -140,7 +140,7 @@ def _extract(task: Task) -> dict[str, Any]:
 
 def _extract_columns(
     backbone: Backbone, planned: PlannedSet, store: FeatureStore, settings: ExtractSettings, columns: Sequence[Column]
-) -> tuple[Extracted, dict[str, str]]:
+) -> tuple[Extracted, dict[str, Problem]]:
     """Extract with all columns; if that fails, without, and each column by itself, so that one harms no other."""
     from fiood_core.extract import extract
 
@@ -154,7 +154,7 @@ def _extract_columns(
         if not columns:
             raise
     extracted = extract(backbone, planned.dataset, store, settings)
-    broken: dict[str, str] = {}
+    broken: dict[str, Problem] = {}
     for column in columns:
         try:
             extract(backbone, planned.dataset, store, settings, columns=[column])
@@ -162,7 +162,7 @@ def _extract_columns(
             raise
         except (Exception, SystemExit) as error:
             _raise_if_disk_full(error)
-            broken[column.key] = Problem.of(error).reason
+            broken[column.key] = Problem.of(error)
     return extracted, broken
 
 
@@ -180,7 +180,7 @@ class _Scoring:
     store: FeatureStore
     zero_shot: ZeroShot | None
     detectors: dict[str, Detector]
-    broken_columns: dict[str, str]
+    broken_columns: dict[str, Problem]
     failures: dict[str, dict[str, Any]]
     labels: dict[tuple[Any, ...], Labels] = field(default_factory=dict)
 
@@ -210,7 +210,7 @@ def _score(task: Task) -> dict[str, Any]:
     settings = Settings(**spec["settings"])
     outcomes = _inputs(task)
     sound = [name for name, outcome in outcomes.items() if "problem" not in outcome]
-    broken = {key: why for name in sound for key, why in outcomes[name]["broken_columns"].items()}
+    broken = {key: Problem(**why) for name in sound for key, why in outcomes[name]["broken_columns"].items()}
     if ID not in sound:
         return {"failures": {}}
     backbone = _backbone(spec)
@@ -236,7 +236,7 @@ def _take_detectors(scoring: _Scoring, *, train_is_sound: bool) -> None:
             continue  # the training set's own problem is what the cell shows
         why = next((scoring.broken_columns[c.key] for c in detector.columns if c.key in scoring.broken_columns), None)
         if why is not None:
-            scoring.fail(variant["column"], "*", Problem("failed", why))
+            scoring.fail(variant["column"], "*", why)
             continue
         scoring.detectors[variant["column"]] = detector
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,11 @@ def test_every_problem_is_named_with_its_line():
     assert "did you mean 'batch_size'?" in found[4]
 
 
+def sets(given):
+    """A suite whose benchmark is its sets."""
+    return re.sub("benchmark: .*", f"benchmark: {{{given}}}", GOOD)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -78,6 +84,9 @@ def test_every_problem_is_named_with_its_line():
         (GOOD.replace("device: cpu", "device: !!python/object/apply:os.system [ls]"), 8, "python/object"),
         (GOOD.replace("batch_size: 8", "batch_size: true"), 8, "whole number"),
         (GOOD.replace("power: 2", "power: 2026-01-01"), 7, "no plain value"),
+        (sets("id_test: noise, ood: {far: noise}"), 2, "unknown key 'id_test'"),
+        (sets("train: noise, ood: {far: noise}"), 2, "its sets: 'id', 'ood'"),
+        (sets("id: noise, ood: [noise]"), 2, "a mapping from set name"),
     ],
 )
 def test_a_broken_suite_is_refused_at_its_line(text, line, words):

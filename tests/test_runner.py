@@ -144,6 +144,12 @@ def test_a_statistic_with_too_little_under_it_is_refused_with_its_reason(go):
     assert "power needs 1000 training rows" in reason(found, "NeedsMany")
 
 
+def test_a_column_that_a_model_cannot_give_is_refused_with_its_reason(go):
+    found = go(suite(["mc-dropout", "Largest"]))
+    assert statuses(found) == {("mc-dropout", "near"): "refused", ("mc-dropout", "far"): "refused"}
+    assert all("no dropout layer" in row["reason"] for row in found.failed)
+
+
 def test_without_a_training_set_detectors_that_learn_are_refused(go):
     found = go(suite(["Centre", "Largest"], benchmark="TinyBenchmark(train=0)"))
     assert statuses(found) == {("Centre", "near"): "refused", ("Centre", "far"): "refused"}
