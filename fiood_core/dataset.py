@@ -202,6 +202,16 @@ class PartOf(Dataset):
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
 
+    @property
+    def class_names(self) -> Sequence[str] | None:  # type: ignore[override]
+        """The whole's."""
+        return self.dataset.class_names
+
+    @property
+    def class_wnids(self) -> Sequence[str] | None:  # type: ignore[override]
+        """The whole's."""
+        return self.dataset.class_wnids
+
     def open(self, image_id: str) -> Path | Image.Image:
         return self.dataset.open(image_id)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fiood_core.errors import InputError
-from fiood_core.head import Head
+from fiood_core.head import Head, require_real
 from fiood_core.linalg import ascending, first_largest, row_norms, unit
 
 BLOCK_ROWS = 2048
@@ -363,14 +363,16 @@ def _rows(value: Any, what: str, ndim: int | None) -> Any:
         value = np.asarray(value)
     if ndim is not None and len(value.shape) != ndim:
         raise InputError(f"{what} must have {ndim} dimensions, got shape {tuple(value.shape)}")
-    if isinstance(value, Tensor) and value.is_complex():
-        raise InputError(f"{what} must be real numbers, got {value.dtype}")
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "fiub":
-            raise InputError(f"{what} must be real numbers, got {value.dtype}")
-        if not (value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)):
-            return _Copied(value)
+    if isinstance(value, (Tensor, np.ndarray)):
+        require_real(value, what)
+    if isinstance(value, np.ndarray) and not _shareable(value):
+        return _Copied(value)
     return value
+
+
+def _shareable(array: np.ndarray) -> bool:
+    """Whether torch can work on an array's own memory."""
+    return array.flags.writeable and array.dtype.isnative and all(step >= 0 for step in array.strides)
 
 
 class _Copied:

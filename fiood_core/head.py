@@ -126,7 +126,7 @@ class Head:
 
 
 def _floating(value: Any, what: str) -> Tensor:
-    tensor = as_floating(value).detach().to("cpu").contiguous()
+    tensor = as_floating(value, what).detach().to("cpu").contiguous()
     if tensor.dtype.itemsize < 4:
         tensor = tensor.float()
     if not bool(torch.isfinite(tensor).all()):
@@ -134,7 +134,16 @@ def _floating(value: Any, what: str) -> Tensor:
     return tensor
 
 
-def as_floating(value: Any) -> Tensor:
+def as_floating(value: Any, what: str) -> Tensor:
     """An array or nested list as a floating tensor; Python's own numbers are float64, and stay it."""
-    tensor = torch.as_tensor(value if isinstance(value, Tensor) else np.asarray(value))
+    given = value if isinstance(value, Tensor) else np.asarray(value)
+    require_real(given, what)
+    tensor = torch.as_tensor(given)
     return tensor if tensor.dtype.is_floating_point else tensor.float()
+
+
+def require_real(values: Any, what: str) -> None:
+    """Raise :class:`InputError` where a tensor or array holds complex numbers, text or objects."""
+    odd = values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "fiub"
+    if odd:
+        raise InputError(f"{what} must be real numbers, got {values.dtype}")

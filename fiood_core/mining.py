@@ -28,7 +28,7 @@ def similarity_quantiles(candidates: Any, id_embeddings: Any, quantile: float = 
     """
     if not 0 <= quantile <= 1:
         raise InputError(f"quantile must lie in [0, 1], got {quantile}")
-    names, labels = as_floating(id_embeddings), as_floating(candidates)
+    names, labels = as_floating(id_embeddings, "id_embeddings"), as_floating(candidates, "candidates")
     found = [
         np.quantile((labels[start : start + CHUNK_ROWS] @ names.T).double().numpy(), quantile, axis=1)
         for start in range(0, len(labels), CHUNK_ROWS)

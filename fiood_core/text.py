@@ -58,7 +58,7 @@ def text_ensemble(embeddings: Any) -> Tensor:
     InputError
         Prompts cancel out or have no length.
     """
-    units = F.normalize(as_floating(embeddings), dim=-1)
+    units = F.normalize(as_floating(embeddings, "embeddings"), dim=-1)
     mean = units.mean(dim=-2)
     if not bool((torch.linalg.vector_norm(mean, dim=-1) > 0).all()):
         raise InputError("prompt embeddings of a label are zero or cancel out; check how the text tower was loaded")
@@ -67,7 +67,7 @@ def text_ensemble(embeddings: Any) -> Tensor:
 
 def posterior(cosines: Any, temperature: float = TEMPERATURE) -> Tensor:
     """Zero-shot posterior (…, C) in float64 of cosines (…, C) between an image and the names."""
-    return torch.softmax(as_floating(cosines).double() / temperature, dim=-1)
+    return torch.softmax(as_floating(cosines, "cosines").double() / temperature, dim=-1)
 
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[tuple[int, ...]]]:
@@ -101,8 +101,8 @@ def from_cosines(
     temperature : float
     columns : mapping from column key to array (n,), optional
     """
-    given = as_floating(id_cosines).double()
-    negative = given[:, :0] if negative_cosines is None else as_floating(negative_cosines).double()
+    given = as_floating(id_cosines, "id_cosines").double()
+    negative = given[:, :0] if negative_cosines is None else as_floating(negative_cosines, "negative_cosines").double()
     features = torch.cat([given, negative], dim=1)
     rows = torch.eye(features.shape[1], dtype=torch.float64)
     head, negatives = (Head(part, temperature=temperature) for part in (rows[: given.shape[1]], rows[given.shape[1] :]))

@@ -138,6 +138,12 @@ def test_a_complex_tensor_is_not_cut_to_its_real_part():
         FeatureSet(logits=torch.ones(3, 6, dtype=torch.complex64))
 
 
+@pytest.mark.parametrize("weight", [torch.ones(3, 6, dtype=torch.complex64), np.ones((3, 6), complex), [["a", "b"]]])
+def test_a_head_of_anything_but_real_numbers_is_refused(weight):
+    with pytest.raises(InputError, match="head weight must be real numbers"):
+        fiood.Head(weight)
+
+
 @pytest.mark.parametrize("head", [torch.nn.Linear(6, 4), (HEAD.weight, None)])
 def test_what_is_no_head_is_refused(head):
     with pytest.raises(InputError, match=r"must be a Head, got .*Head\(weight, bias\)"):

@@ -181,7 +181,7 @@ class Folder(Dataset):
         if not scan.pictures:
             report.append(f"{self.root} holds no picture ({' '.join(PICTURES)}); check the path")
         if scan.broken:
-            report.append(f"{self.root}: links to nothing: {_some(scan.broken)}; mend or remove them")
+            report.append(f"{self.root}: no files, or links to nothing: {_some(scan.broken)}; mend or remove them")
         odd = [ascii(name) for name in scan.pictures if not _plain(name)]
         if odd:
             report.append(f"{self.root}: names that are not printable UTF-8: {_some(odd)}; rename them")
@@ -268,7 +268,7 @@ def _outside(path: str) -> str:
     if not _plain(path):
         return "is not printable UTF-8"
     if parts.is_absolute() or ".." in parts.parts:
-        return "leaves the folder"
+        return "leaves the folder, to which paths are relative"
     return "" if str(parts) == path else f"should be written {str(parts)!r}"
 
 

@@ -128,7 +128,7 @@ def test_a_changed_picture_gets_another_stamp(picture):
         ("image,label\na.png,1\n", "'path' column"),
         ("path,label\na.png,1\na.png,2\n", "line 3: 'a.png' stands in line 2 too"),
         ("path,label\n../a.png,1\n", "line 2: '../a.png' leaves the folder"),
-        ("path,label\n/etc/hosts,1\n", "line 2: '/etc/hosts' leaves the folder"),
+        ("path,label\n/etc/hosts,1\n", "line 2: '/etc/hosts' leaves the folder, to which paths are relative"),
         ("path,label\n./a.png,1\n", "should be written 'a.png'"),
         ("path,label\n,1\n", "line 2: '' is empty"),
         ('path,label\n"a\n.png",1\n', "is not printable"),
@@ -161,6 +161,14 @@ def test_a_link_to_nothing_is_no_picture_less_but_an_error(picture):
     root = picture("a.png")
     (root / "b.png").symlink_to(root / "gone.png")
     with pytest.raises(DataError, match=r"links to nothing: b\.png"):
+        Folder(root).view()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_no_picture_and_nothing_waits_for_it(picture):
+    root = picture("a.png")
+    os.mkfifo(root / "b.png")
+    with pytest.raises(DataError, match=r"no files, or links to nothing: b\.png"):
         Folder(root).view()
 
 

@@ -1,6 +1,7 @@
 import pytest
 from fiood_dataset_subset import Subset
 
+import fiood_core as fiood
 from fiood_core.errors import DataError
 from fiood_core.testing import check_dataset
 
@@ -36,3 +37,10 @@ def test_a_missing_or_empty_list_is_refused(tmp_path, content):
         path.write_text(content)
     with pytest.raises(DataError, match=r"no list of ids|names no picture"):
         Subset("digits-pool", path).view()
+
+
+def test_the_classes_are_the_whole_sets(tmp_path):
+    path = tmp_path / "ids.txt"
+    path.write_text("0/0030\n")
+    digits = fiood.dataset("digits")
+    assert Subset(digits, path).class_names == digits.class_names is not None
