@@ -144,6 +144,24 @@ class VisionLanguageBackbone(Backbone):
     """
 
     temperature: float = 0.01
+    _head: Head | None = None
+
+    @property
+    def head(self) -> Head:
+        """The text embeddings over τ.
+
+        Raises
+        ------
+        InputError
+            There are none yet.
+        """
+        if self._head is None:
+            raise InputError(f"{self.card.title} has no classes yet; call set_classes(head) with text embeddings")
+        return self._head
+
+    def set_classes(self, head: Head) -> None:
+        """Use text embeddings as the head."""
+        self._head = head
 
     @abstractmethod
     def encode_text(self, texts: Sequence[str]) -> Tensor:
@@ -153,10 +171,6 @@ class VisionLanguageBackbone(Backbone):
     @abstractmethod
     def text_digest(self) -> str:
         """Digest of text tower and tokenizer: what a text-embedding cache is keyed by."""
-
-    @abstractmethod
-    def set_classes(self, head: Head) -> None:
-        """Use text embeddings as the head."""
 
     @property
     def value_branch(self) -> ValueBranch:

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from fiood_core import Benchmark, Card, Concept, Dataset, Info, OODSet, View, VisionLanguageBackbone
 from fiood_core.backbone import Outputs
-from fiood_core.errors import DataError, InputError
-from fiood_core.head import Head
+from fiood_core.errors import DataError
 from fiood_core.vocabulary import Labels, Vocabulary, VocabularyContext, recorded
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "kite", "lynx")
@@ -84,24 +83,12 @@ class TinyText(VisionLanguageBackbone):
     weights_digest = text_digest = "tiny-text"
     temperature = 0.1
 
-    def __init__(self) -> None:
-        self._head: Head | None = None
-
     def load(self, device: torch.device | str = "cpu") -> None:
         counts["load"] += 1
 
     @property
     def transform(self):
         return _grey
-
-    @property
-    def head(self) -> Head:
-        if self._head is None:
-            raise InputError("no classes")
-        return self._head
-
-    def set_classes(self, head: Head) -> None:
-        self._head = head
 
     @property
     def module(self) -> nn.Module:

@@ -52,7 +52,7 @@ class SmallVisionLanguage(VisionLanguageBackbone):
     def __init__(self) -> None:
         self._tower = _Tower().eval()
         self._embeddings = self._class_embeddings()
-        self._head = Head(self._embeddings, temperature=self.temperature)
+        self.set_classes(Head(self._embeddings, temperature=self.temperature))
 
     def load(self, device: torch.device | str = "cpu") -> None:
         self._tower.to(device).eval()
@@ -65,13 +65,9 @@ class SmallVisionLanguage(VisionLanguageBackbone):
     def module(self) -> nn.Module:
         return self._tower
 
-    @property
-    def head(self) -> Head:
-        return self._head
-
     def forward(self, images: Tensor) -> Outputs:
         features = F.normalize(self._tower(images), dim=1)
-        return Outputs(features, self._head(features))
+        return Outputs(features, self.head(features))
 
     @property
     def weights_digest(self) -> str:
@@ -84,9 +80,6 @@ class SmallVisionLanguage(VisionLanguageBackbone):
     @property
     def text_digest(self) -> str:
         return self.weights_digest
-
-    def set_classes(self, head: Head) -> None:
-        self._head = head
 
     @property
     def value_branch(self) -> ValueBranch:

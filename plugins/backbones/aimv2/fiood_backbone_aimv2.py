@@ -17,7 +17,6 @@ from fiood_core import Card, VisionLanguageBackbone, settings
 from fiood_core.backbone import Outputs
 from fiood_core.download import file_digest
 from fiood_core.errors import InputError
-from fiood_core.head import Head
 from fiood_core.text import TEMPERATURE
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ class AIMv2(VisionLanguageBackbone):
             self.card = Card(title=f"AIMv2 ({Path(pretrained).name})", family="AIMv2", source="transformers")
         self.temperature = TEMPERATURE
         self._network: Any = None
-        self._head: Head | None = None
         self._device = torch.device("cpu")
 
     @property
@@ -183,15 +181,6 @@ class AIMv2(VisionLanguageBackbone):
         ).to(self._device)
         given = {key: tokens[key] for key in ("input_ids", "attention_mask")}
         return F.normalize(_pooled(network.get_text_features(**given)).float(), dim=1)
-
-    def set_classes(self, head: Head) -> None:
-        self._head = head
-
-    @property
-    def head(self) -> Head:
-        if self._head is None:
-            raise InputError("the aimv2 model has no classes yet; call set_classes(head) with text embeddings")
-        return self._head
 
     def forward(self, images: Tensor) -> Outputs:
         """Unit image embeddings (n, D), and their logits."""

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from fiood_core import Card, VisionLanguageBackbone, sealed, settings
 from fiood_core.backbone import Outputs
 from fiood_core.errors import InputError, StoreError
-from fiood_core.head import Head
 from fiood_core.text import TEMPERATURE, TEMPLATES, render_prompts
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class DigitsCLIP(VisionLanguageBackbone):
     def __init__(self) -> None:
         self.temperature = TEMPERATURE
         self._network: Any = None
-        self._head: Head | None = None
         self._device = torch.device("cpu")
 
     @property
@@ -102,15 +100,6 @@ class DigitsCLIP(VisionLanguageBackbone):
         """Unit text embeddings (n, 32) float32."""
         embeddings: Tensor = self.module.encode_text(_tokens(texts).to(self._device), normalize=True)  # type: ignore[operator]
         return embeddings
-
-    def set_classes(self, head: Head) -> None:
-        self._head = head
-
-    @property
-    def head(self) -> Head:
-        if self._head is None:
-            raise InputError("digits-clip has no classes yet; call set_classes(head) with text embeddings")
-        return self._head
 
     def forward(self, images: Tensor) -> Outputs:
         """Unit image embeddings (n, 32), and their logits."""

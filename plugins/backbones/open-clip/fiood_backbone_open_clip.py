@@ -17,7 +17,6 @@ from fiood_core import Card, VisionLanguageBackbone, settings
 from fiood_core.backbone import Outputs
 from fiood_core.download import file_digest
 from fiood_core.errors import GateError, InputError, ParameterError
-from fiood_core.head import Head
 from fiood_core.text import TEMPERATURE
 
 if TYPE_CHECKING:
@@ -121,7 +120,6 @@ class OpenCLIP(VisionLanguageBackbone):
         self.preset = next((p for p in PRESETS.values() if (p.model, p.pretrained) == (model, pretrained)), None)
         self.temperature = TEMPERATURE
         self._network: Any = None
-        self._head: Head | None = None
         self._device = torch.device("cpu")
 
     @classmethod
@@ -303,15 +301,6 @@ class OpenCLIP(VisionLanguageBackbone):
         tokens = self.tokenizer(list(texts)).to(self._device)
         embeddings: Tensor = self.module.encode_text(tokens, normalize=True)  # type: ignore[operator]
         return embeddings.float()
-
-    def set_classes(self, head: Head) -> None:
-        self._head = head
-
-    @property
-    def head(self) -> Head:
-        if self._head is None:
-            raise InputError("the open-clip model has no classes yet; call set_classes(head) with text embeddings")
-        return self._head
 
     def forward(self, images: Tensor) -> Outputs:
         """Unit image embeddings (n, D), and their logits."""

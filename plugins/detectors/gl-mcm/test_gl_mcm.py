@@ -30,14 +30,10 @@ class Tower(fiood.VisionLanguageBackbone):
         self.visual = transformer.VisionTransformer(
             image_size=32, patch_size=16, width=16, layers=2, heads=2, mlp_ratio=2.0, output_dim=8
         ).eval()
-        self._head = head
+        self.set_classes(head)
 
     def load(self, device="cpu"):
         self.visual.to(device)
-
-    @property
-    def head(self):
-        return self._head
 
     @property
     def module(self):
@@ -45,13 +41,10 @@ class Tower(fiood.VisionLanguageBackbone):
 
     def forward(self, images):
         features = nn.functional.normalize(self.visual(images), dim=-1)
-        return Outputs(features, self._head(features))
+        return Outputs(features, self.head(features))
 
     def encode_text(self, texts):
         return unit(len(texts), 8, seed=1)
-
-    def set_classes(self, head):
-        self._head = head
 
 
 @torch.no_grad()
