@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fiood_core.errors import InputError
+from fiood_core.head import as_floating
 
 Map = Callable[[Tensor], Tensor]
 
@@ -49,16 +50,16 @@ class ValueBranch:
     prefix: int
     block: nn.Module | None = None
 
-    def __call__(self, tokens: Tensor) -> Tensor:
-        """Unit embeddings (n, N, d) of the patches, from the tokens (n, prefix + N, D) that enter the last block."""
-        patches = tokens[:, self.prefix :]
+    def __call__(self, tokens: Any) -> Tensor:
+        """Unit embeddings (…, N, d) of the patches, from the tokens (…, prefix + N, D) that enter the last block."""
+        patches = as_floating(tokens, "tokens")[..., self.prefix :, :]
         patches = patches + self.attention(patches)
         patches = patches + self.mlp(patches)
         return F.normalize(self.head(patches), dim=-1)
 
-    def pooled(self, tokens: Tensor) -> Tensor:
-        """Unit embeddings (n, N, d) of the unmodified tokens that leave the last block: only pooling is by token."""
-        return F.normalize(self.head(tokens[:, self.prefix :]), dim=-1)
+    def pooled(self, tokens: Any) -> Tensor:
+        """Unit embeddings (…, N, d) of the unmodified tokens that leave the last block: only pooling is by token."""
+        return F.normalize(self.head(as_floating(tokens, "tokens")[..., self.prefix :, :]), dim=-1)
 
 
 def find(model: nn.Module) -> ValueBranch:

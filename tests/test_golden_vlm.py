@@ -87,8 +87,8 @@ def test_gl_mcm(cases):
     from fiood_detector_gl_mcm import LocalMaximum, log_local_maximum
 
     for case in cases["gl_mcm"]:
-        patches = tensor([case["cos_patch"]])
-        names = fiood.Head(torch.eye(patches.shape[2], dtype=torch.float64), temperature=case["tau"])
+        patches = [case["cos_patch"]]
+        names = fiood.Head(torch.eye(len(case["cos_global"]), dtype=torch.float64), temperature=case["tau"])
         local = log_local_maximum(patches, names)
         close(local.exp()[0], case["l_mcm"])
         given = text.from_cosines([case["cos_global"]], temperature=case["tau"], columns={LocalMaximum().key: local})
@@ -100,7 +100,7 @@ def test_value_branches(cases):
     for case in cases["value_branch"]:
         family = next(ours for word, ours in families.items() if case["tower"].startswith(word))
         branch = value_branch.from_weights(family, case["weights"], prefix=case["drop_prefix"])
-        close(branch(tensor([case["tokens_into_last_block"]]))[0], case["expected"])
+        close(branch(case["tokens_into_last_block"]), case["expected"])
 
 
 def test_negmining(cases):
@@ -123,7 +123,7 @@ def test_neglabel_grouped_as_released(cases):
 
     for case in cases["neglabel_grouped_release"]:
         logits, negative = (tensor([case[key]]) / case["tau"] for key in ("cos_id", "cos_neg"))
-        groups = grouped_scores(logits, negative, case["ngroup"], torch.tensor(case["perm_after_drop"]))
+        groups = grouped_scores(logits, negative, case["ngroup"], case["perm_after_drop"])
         close(groups[0], case["group_scores"])
         close(groups.mean(), case["expected"])
         given = text.from_cosines([case["cos_id"]], [case["cos_neg"]], temperature=case["tau"])

@@ -14,7 +14,7 @@ from fiood_core import Block, Column, Detector, Paper
 from fiood_core.backbone import Backbone, VisionLanguageBackbone
 from fiood_core.column import ImageBatch
 from fiood_core.errors import InputError, ParameterError
-from fiood_core.head import Head
+from fiood_core.head import Head, as_floating
 
 Local = Literal["block+pool", "pool"]
 
@@ -97,8 +97,9 @@ class LocalMaximum(Column):
         return log_local_maximum(patches, head).float()
 
 
-def log_local_maximum(patches: Tensor, head: Head) -> Tensor:
+def log_local_maximum(patches: Any, head: Head) -> Tensor:
     """Log of the largest posterior (n,) over patches (n, N, d) and the head's classes, streamed over patches."""
+    patches = as_floating(patches, "patches")
     best = [top - log_sum_exp for top, log_sum_exp in map(head.reduce, patches.flatten(0, 1).split(PATCHES_AT_ONCE))]
     return torch.cat(best).reshape(patches.shape[:2]).amax(dim=1)
 

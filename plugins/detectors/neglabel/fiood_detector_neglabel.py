@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fiood_core import Block, Detector, Paper
 from fiood_core.errors import InputError
+from fiood_core.head import as_floating
 
 
 class NegLabel(Detector):
@@ -45,19 +46,19 @@ class NegLabel(Detector):
         return odds if self.form == "log-odds" else torch.sigmoid(odds)
 
 
-def grouped_scores(logits: Tensor, negative_logits: Tensor, groups: int, permutation: Tensor) -> Tensor:
+def grouped_scores(logits: Any, negative_logits: Any, groups: int, permutation: Any) -> Tensor:
     """The released code's score, for cross-checks: the share against each group of labels, averaged over groups.
 
     Labels beyond a multiple of ``groups`` are dropped from the end, the rest permuted and cut into equal groups.
 
     Parameters
     ----------
-    logits : Tensor (n, C)
+    logits : array (n, C)
         Cosines of the ID names over τ.
-    negative_logits : Tensor (n, M)
+    negative_logits : array (n, M)
     groups : int
         100 in the released configuration.
-    permutation : Tensor (M - M mod groups,) of int
+    permutation : array (M - M mod groups,) of int
         Columns in the order in which they are grouped; the released one comes from a CUDA generator.
 
     Returns
@@ -65,8 +66,12 @@ def grouped_scores(logits: Tensor, negative_logits: Tensor, groups: int, permuta
     Tensor (n, groups)
         The share in each group; its mean over ``dim=1`` is the score.
     """
+    logits, negative_logits = as_floating(logits, "logits"), as_floating(negative_logits, "negative_logits")
+    order = torch.as_tensor(permutation)
+    if groups < 1:
+        raise InputError(f"groups must be at least 1, got {groups}")
     kept = negative_logits.shape[1] // groups * groups
-    if sorted(permutation.tolist()) != list(range(kept)) or kept == 0:
+    if sorted(order.tolist()) != list(range(kept)) or kept == 0:
         raise InputError(f"the permutation must order the {kept} labels that {groups} equal groups take")
-    grouped = negative_logits[:, permutation].reshape(len(negative_logits), groups, -1)
+    grouped = negative_logits[:, order].reshape(len(negative_logits), groups, -1)
     return torch.sigmoid(torch.logsumexp(logits, dim=1, keepdim=True) - torch.logsumexp(grouped, dim=2))
