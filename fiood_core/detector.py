@@ -40,6 +40,8 @@ API_VERSION = 1
 """The version of this interface.  A plugin states the one it was written for as ``api_version``."""
 
 PARAMETERS_KEY = "__parameters__"
+WIDTHS_KEY = "__widths__"
+WIDE = ("features", "logits")
 HEAD_KEYS = ("__head_weight__", "__head_bias__", "__head_temperature__")
 
 
@@ -123,6 +125,7 @@ class Detector(ABC):
         self.validate()
         self._fitted = False
         self._head: Head | None = None
+        self._widths: dict[str, int | None] = {}
 
     # -- what a plugin writes ------------------------------------------------------------------------------------
 
@@ -238,12 +241,13 @@ class Detector(ABC):
         """Drop all that an earlier fit left behind."""
         for name in [n for n in vars(self) if n.startswith("_")] + list(self._learned()):
             delattr(self, name)
-        self._fitted, self._head = False, None
+        self._fitted, self._head, self._widths = False, None, {}
 
     def finish_fit(self, stats: TrainStatistics, head: Head | None) -> None:
         """Forget an earlier fit, learn from collected statistics, and check what was learned."""
         self.forget()
         self._head = head
+        self._widths = dict(zip(WIDE, (stats.context.dim, stats.context.num_classes), strict=True))
         if "head" in self.needs and head is None:
             raise InputError(f"{type(self).__name__} needs the head; pass FeatureSet(head=...)")
         self.learn(stats, head)
@@ -278,12 +282,24 @@ class Detector(ABC):
         if not self._fitted and (self.learns(head) or "head" in self.needs):
             raise NotFittedError(f"{type(self).__name__} has not been fitted; call fit(train) first")
 
+    def require_fit_for(self, batch: FeatureSet) -> None:
+        """Raise unless the detector is fitted, and to rows as wide as the batch's."""
+        self.require_fitted(batch.head)
+        found = dict(zip(WIDE, (batch.dim, batch.num_classes), strict=True))
+        for what, width in self._widths.items():
+            if self._learned() and what in self.needs and None not in (width, found[what]) and width != found[what]:
+                raise InputError(
+                    f"{type(self).__name__} was fitted to {what} of width {width}, got {what} of width {found[what]}; "
+                    "score what the same model gives"
+                )
+
     def state(self) -> dict[str, Tensor]:
         """All that was learned, with the parameters, as plain tensors (safetensors can hold it)."""
         self.require_fitted()
         state = dict(self._learned())
         text = json.dumps(self.parameters, sort_keys=True).encode()
         state[PARAMETERS_KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        state[WIDTHS_KEY] = torch.tensor([self._widths.get(what) or 0 for what in WIDE])
         if "head" in self.needs:
             head = self.head
             tau = None if head.temperature is None else torch.tensor(head.temperature, dtype=torch.float64)
@@ -299,6 +315,7 @@ class Detector(ABC):
         for name, value in state.items():
             if not name.startswith("__"):
                 setattr(self, name, value)
+        self._widths = {what: width or None for what, width in zip(WIDE, state[WIDTHS_KEY].tolist(), strict=True)}
         weight, bias, tau = (state.get(key) for key in HEAD_KEYS)
         if weight is not None:
             self._head = Head(weight, bias, temperature=None if tau is None else float(tau))

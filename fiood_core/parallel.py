@@ -1,8 +1,7 @@
 """Rows side by side: every core works on rows of its own, instead of all cores on every small operation.
 
 A pass over features is hundreds of short operations a block.  Splitting each over the cores makes them wait for one
-another each time, which on a busy machine takes longer than the work; and it makes last bits depend on the number of
-cores, which blocks of their own do not.
+another each time, which on a busy machine takes longer than the work.
 """
 
 from __future__ import annotations

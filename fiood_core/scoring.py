@@ -103,7 +103,7 @@ def score_fitted(
             raise found
         scores[label][start : start + len(found)] = found
 
-    _each(living, on_error, lambda _, detector: detector.require_fitted(batch.head))
+    _each(living, on_error, lambda _, detector: detector.require_fit_for(batch))
     with closing(side_by_side(score, batch.blocks())) as results:
         for start, values in results:
             _each(living, on_error, partial(keep, start, values))

@@ -184,9 +184,9 @@ def collect(
 ) -> None:
     """Gather every requested statistic that ``stats`` lacks, in one streamed pass over ``train``.
 
-    Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, on one core, merged in order,
-    so that any number of cores gives the same bits.  A statistic that raises is left out of the pass and its reason
-    kept: ``stats[statistic]`` raises it, and the others are unharmed.  What the cache raises stops the pass.
+    Rows are read in chunks of :data:`CHUNK_ROWS`; each chunk has accumulators of its own, merged in order.  A statistic
+    that raises is left out of the pass and its reason kept: ``stats[statistic]`` raises it, and the others are
+    unharmed.  What the cache raises stops the pass.
     """
     wanted = {s.key: s for s in requests if s not in stats}
     for statistic in list(wanted.values()):

@@ -157,3 +157,30 @@ def test_scores_of_a_tensor_with_gradients_are_evaluated_and_words_are_refused()
     assert fiood.evaluate(scores, scores - 2).auroc == 1.0
     with pytest.raises(ResultError, match="OOD scores must be numbers"):
         fiood.evaluate(scores, ["low"])
+
+
+LEARNING = {name: {} for name in ("mahalanobis", "relative-mahalanobis++", "neco", "cosine", "fdbd", "dice")}
+
+
+@pytest.mark.parametrize(("name", "given"), [*LEARNING.items(), ("knn", {"k": 5}), ("vim", {"dim": 3})])
+@pytest.mark.parametrize("width", [1, 5])
+def test_rows_of_another_width_than_the_training_set_s_are_refused(name, given, width):
+    detector = fiood.detector(name, **given).fit(TRAIN)
+    with pytest.raises(InputError, match=rf"fitted to features of width 6, got features of width {width}"):
+        detector.score(FeatureSet(np.ones((3, width)), logits=np.ones((3, 4))))
+    restored = type(detector).from_state(detector.state())
+    with pytest.raises(InputError, match="of width 6"):
+        restored.score(FeatureSet(np.ones((3, width)), logits=np.ones((3, 4))))
+
+
+def test_logits_of_another_number_of_classes_are_refused():
+    detector = fiood.detector("kl-matching").fit(TRAIN)
+    with pytest.raises(InputError, match="logits of width 4, got logits of width 1"):
+        detector.score(FeatureSet(logits=np.ones((3, 1))))
+
+
+@pytest.mark.parametrize("name", ["react", "dice", "nac"])
+def test_a_detector_that_was_fitted_with_a_head_needs_none_beside_features_and_logits(name):
+    detector = fiood.detector(name).fit(TRAIN)
+    bare = FeatureSet(TEST.features, logits=HEAD(torch.from_numpy(TEST.features)).numpy())
+    np.testing.assert_allclose(detector.score(bare), detector.score(TEST), rtol=1e-5)

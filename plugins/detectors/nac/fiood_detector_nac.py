@@ -137,19 +137,19 @@ class NAC(Detector):
         """Look every neuron's interval up; mean over neurons, then over layers."""
         scores = []
         for i, (layer, alpha, bins, _) in enumerate(self._layers(self.layers)):
-            intervals = state_intervals(_products(layer)(block), bins, alpha)
+            intervals = state_intervals(_products(layer, self.head)(block), bins, alpha)
             covered, full = getattr(self, f"covered{i}"), int(getattr(self, f"full{i}"))
             scores.append(covered.gather(0, intervals).sum(dim=1).double() / (full * intervals.shape[1]))
         return torch.stack(scores).mean(dim=0)
 
 
-def _products(layer: str) -> Callable[[Block], Tensor]:
-    """Activation times gradient (n, channels) of each neuron of a layer."""
+def _products(layer: str, head: Head | None = None) -> Callable[[Block], Tensor]:
+    """Activation times gradient (n, channels) of each neuron of a layer; the block's own head where none is given."""
     if layer == PENULTIMATE:
-        return _penultimate
+        return lambda block: _penultimate(block, block.head if head is None else head)
     return lambda block: block.column(LayerGradients(layer).key).prod(dim=1)
 
 
-def _penultimate(block: Block) -> Tensor:
-    weight, _ = block.head.scaled(block.dtype)
+def _penultimate(block: Block, head: Head) -> Tensor:
+    weight, _ = head.scaled(block.dtype)
     return (block.posterior.to(block.dtype) @ weight - weight.mean(dim=0)).mul_(block.features)
