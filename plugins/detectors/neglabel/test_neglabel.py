@@ -69,3 +69,5 @@ def test_one_group_is_the_ungrouped_score_and_more_are_never_below_it():
 def test_a_permutation_of_other_columns_is_refused():
     with pytest.raises(InputError, match="permutation must order the 4 labels"):
         grouped_scores(torch.zeros(1, 2), torch.zeros(1, 5), 2, torch.arange(5))
+    with pytest.raises(InputError, match="groups must be at least 1"):
+        grouped_scores([[0.0, 0.0]], [[0.0, 0.0]], 0, [0, 1])
