@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from fiood_core.backbone import Backbone, Card, Outputs, VisionLanguageBackbone
 from fiood_core.errors import ConformanceError, InputError
 from fiood_core.head import Head
 from fiood_core.registry import API_WINDOW
-from fiood_core.testing.outcome import ConformanceReport, Skipped, require, resolve, run_checks
+from fiood_core.testing.outcome import ConformanceReport, Skipped, Subject, check, require
 from fiood_core.testing.pictures import pictures
 
 CLOSE = 1e-3
@@ -37,15 +37,11 @@ def check_backbone(target: Any, parameters: Mapping[str, Any] | None = None) -> 
     ConformanceFailure
         One or more checks failed; the message has a line for each.
     """
-    name, make = resolve("backbone", target)
-    return run_checks(name, Subject(lambda: make(**(parameters or {}))), CHECKS)
+    return check("backbone", target, parameters, BackboneSubject, CHECKS)
 
 
-class Subject:
+class BackboneSubject(Subject[Backbone]):
     """A way to make the backbone, and what a loaded one gave for a few pictures."""
-
-    def __init__(self, make: Callable[[], Backbone]) -> None:
-        self.make = make
 
     @cached_property
     def loaded(self) -> Backbone:
@@ -73,12 +69,12 @@ class Subject:
         return self.forward(self.batch)
 
 
-def loads(subject: Subject) -> None:
+def loads(subject: BackboneSubject) -> None:
     """The backbone loads on the CPU and runs."""
     assert subject.outputs is not None
 
 
-def transform(subject: Subject) -> None:
+def transform(subject: BackboneSubject) -> None:
     """The transform gives equal, finite tensors (3, H, W) for pictures of any size, and can be sent to workers."""
     made = subject.loaded.transform
     tensors = [made(picture) for picture in pictures()]
@@ -102,7 +98,7 @@ def transform(subject: Subject) -> None:
     require(torch.equal(copy(pictures()[1]), tensors[1]), "a pickled copy of the transform gives another tensor")
 
 
-def shapes(subject: Subject) -> None:
+def shapes(subject: BackboneSubject) -> None:
     """Features (n, D) and logits (n, C), finite, one row a picture."""
     features, logits = subject.outputs
     n, head = len(subject.batch), subject.loaded.head
@@ -125,7 +121,7 @@ def shapes(subject: Subject) -> None:
     )
 
 
-def head_gives_logits(subject: Subject) -> None:
+def head_gives_logits(subject: BackboneSubject) -> None:
     """``head(features)`` equals the logits."""
     features, logits = subject.outputs
     worst = _difference(subject.loaded.head(features), logits)
@@ -136,7 +132,7 @@ def head_gives_logits(subject: Subject) -> None:
     )
 
 
-def eval_mode(subject: Subject) -> None:
+def eval_mode(subject: BackboneSubject) -> None:
     """The model is in eval mode after loading and stays in it."""
     _ = subject.outputs
     try:
@@ -147,7 +143,7 @@ def eval_mode(subject: Subject) -> None:
     require(not training, f"{', '.join(training[:3])} is in training mode; call eval() at the end of load")
 
 
-def repeatable(subject: Subject) -> None:
+def repeatable(subject: BackboneSubject) -> None:
     """The same pictures give the same numbers."""
     again = subject.forward(subject.batch)
     require(
@@ -156,7 +152,7 @@ def repeatable(subject: Subject) -> None:
     )
 
 
-def batch_size(subject: Subject) -> None:
+def batch_size(subject: BackboneSubject) -> None:
     """A picture's features do not depend on the others in its batch."""
     alone = torch.cat([subject.forward(subject.batch[i : i + 1]).features for i in range(len(subject.batch))])
     worst = _difference(alone, subject.outputs.features)
@@ -167,7 +163,7 @@ def batch_size(subject: Subject) -> None:
     )
 
 
-def load_twice(subject: Subject) -> None:
+def load_twice(subject: BackboneSubject) -> None:
     """A second ``load`` changes nothing."""
     digest, before = subject.loaded.weights_digest, subject.outputs.features
     subject.loaded.load("cpu")
@@ -178,7 +174,7 @@ def load_twice(subject: Subject) -> None:
     )
 
 
-def keys(subject: Subject) -> None:
+def keys(subject: BackboneSubject) -> None:
     """Digests tell models apart and nothing else: two instances agree, loaded or not."""
     fresh, loaded = subject.make(), subject.loaded
     for what in ("weights_digest", "transform_digest"):
@@ -192,7 +188,7 @@ def keys(subject: Subject) -> None:
     require(loaded.key(dtype="float32") != loaded.key(dtype="float16"), "key() does not depend on the dtype")
 
 
-def card(subject: Subject) -> None:
+def card(subject: BackboneSubject) -> None:
     """The card says what is known of the model."""
     found = getattr(subject.make(), "card", None)
     require(isinstance(found, Card), "card must be a fiood_core.Card(title=...), set before load")
@@ -205,7 +201,7 @@ def card(subject: Subject) -> None:
     require(low <= version <= high, f"api_version {version} is outside {low} to {high}")
 
 
-def text(subject: Subject) -> None:
+def text(subject: BackboneSubject) -> None:
     """A vision-language model gives unit embeddings that depend on the text alone."""
     backbone = subject.loaded
     if not isinstance(backbone, VisionLanguageBackbone):

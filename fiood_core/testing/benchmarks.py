@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from fiood_core.dataset import Dataset, View
 from fiood_core.errors import ConformanceError
 from fiood_core.metrics import Metrics
 from fiood_core.registry import API_WINDOW
-from fiood_core.testing.outcome import ConformanceReport, Skipped, require, resolve, run_checks
+from fiood_core.testing.outcome import ConformanceReport, Skipped, Subject, check, require
 
 FRACTIONS = ("fpr95", "auroc", "aupr_in", "aupr_out")
 
@@ -33,15 +33,11 @@ def check_benchmark(target: Any, parameters: Mapping[str, Any] | None = None) ->
     ConformanceFailure
         One or more checks failed; the message has a line for each.
     """
-    name, make = resolve("benchmark", target)
-    return run_checks(name, Subject(lambda: make(**(parameters or {}))), CHECKS)
+    return check("benchmark", target, parameters, BenchmarkSubject, CHECKS)
 
 
-class Subject:
+class BenchmarkSubject(Subject[Benchmark]):
     """A way to make the benchmark, and pools of made-up scores for its views."""
-
-    def __init__(self, make: Callable[[], Benchmark]) -> None:
-        self.make = make
 
     @cached_property
     def benchmark(self) -> Benchmark:
@@ -66,7 +62,7 @@ class Subject:
         return Pool(rng.standard_normal(len(inside)), inside), made
 
 
-def sets(subject: Subject) -> None:
+def sets(subject: BenchmarkSubject) -> None:
     """ID sets are datasets, OOD sets have names and groups."""
     benchmark = subject.benchmark
     require(isinstance(benchmark.id_test, Dataset), f"id_test is a {type(benchmark.id_test).__name__}, no Dataset")
@@ -81,7 +77,7 @@ def sets(subject: Subject) -> None:
         require(bool(name.strip()) and bool(ood.group.strip()), f"OOD set {name!r} has no name or no group")
 
 
-def declarations(subject: Subject) -> None:
+def declarations(subject: BenchmarkSubject) -> None:
     """Protocol and API version are stated, and two instances agree on the sets."""
     benchmark = subject.benchmark
     require(bool(benchmark.protocol), "protocol is empty; name the conventions that the metrics follow")
@@ -94,7 +90,7 @@ def declarations(subject: Subject) -> None:
     )
 
 
-def views(subject: Subject) -> None:
+def views(subject: BenchmarkSubject) -> None:
     """ID pictures have targets, and no picture is both ID and OOD."""
     inside, outside = subject.views
     require(inside.targets is not None, "the ID test view has no targets, so accuracy cannot be checked; label it")
@@ -103,7 +99,7 @@ def views(subject: Subject) -> None:
         require(not both, f"{len(both)} pictures of {name!r} are ID test pictures too, {sorted(both)[:2]} for example")
 
 
-def rows(subject: Subject) -> None:
+def rows(subject: BenchmarkSubject) -> None:
     """Rows have finite metrics, known sets and no doubles."""
     for gap in (0.0, 1.0):
         inside, pools = subject.pools(gap)
@@ -121,7 +117,7 @@ def rows(subject: Subject) -> None:
         require(not lost, f"rows() leaves out the OOD sets {sorted(lost)}")
 
 
-def direction(subject: Subject) -> None:
+def direction(subject: BenchmarkSubject) -> None:
     """Scores that separate every set give AUROC 1 and FPR@95 0."""
     for row in subject.benchmark.rows(*subject.pools(gap=100.0)):
         require(
@@ -131,7 +127,7 @@ def direction(subject: Subject) -> None:
         )
 
 
-def repeatable(subject: Subject) -> None:
+def repeatable(subject: BenchmarkSubject) -> None:
     """Equal scores give equal rows, and the scores are left alone."""
     inside, pools = subject.pools(1.0)
     before = {name: pool.scores.copy() for name, pool in {**pools, "": inside}.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from fiood_core.dataset import Concept, Dataset, Info, View
 from fiood_core.errors import ConformanceError, DataError
 from fiood_core.images import ImagePolicy, decode
 from fiood_core.registry import API_WINDOW
-from fiood_core.testing.outcome import ConformanceReport, Skipped, require, resolve, run_checks
+from fiood_core.testing.outcome import ConformanceReport, Skipped, Subject, check, require
 
 SAMPLE = 16
 """Pictures that are decoded, spread over the view."""
@@ -38,15 +38,11 @@ def check_dataset(target: Any, parameters: Mapping[str, Any] | None = None) -> C
     ConformanceFailure
         One or more checks failed; the message has a line for each.
     """
-    name, make = resolve("dataset", target)
-    return run_checks(name, Subject(lambda: make(**(parameters or {}))), CHECKS)
+    return check("dataset", target, parameters, DatasetSubject, CHECKS)
 
 
-class Subject:
+class DatasetSubject(Subject[Dataset]):
     """A way to make the dataset, and its view."""
-
-    def __init__(self, make: Callable[[], Dataset]) -> None:
-        self.make = make
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -67,7 +63,7 @@ class Subject:
         return sorted({round(i * (n - 1) / max(1, SAMPLE - 1)) for i in range(SAMPLE)}) if n else []
 
 
-def describes_itself(subject: Subject) -> None:
+def describes_itself(subject: DatasetSubject) -> None:
     """``info`` says what the dataset is, without its pictures."""
     info = getattr(subject.dataset, "info", None)
     require(isinstance(info, Info), "info must be a fiood_core.Info(title=...)")
@@ -81,7 +77,7 @@ def describes_itself(subject: Subject) -> None:
     require(low <= version <= high, f"api_version {version} is outside {low} to {high}")
 
 
-def absence(subject: Subject) -> None:
+def absence(subject: DatasetSubject) -> None:
     """Where the pictures are absent, ``missing`` says what and how to get it, and ``view`` refuses."""
     with _empty_home():
         try:
@@ -109,7 +105,7 @@ def absence(subject: Subject) -> None:
         raise ConformanceError("missing() names missing files, but view() gave a view; it must raise a DataError")
 
 
-def view(subject: Subject) -> None:
+def view(subject: DatasetSubject) -> None:
     """The view is not empty and the same every time."""
     require(len(subject.view) > 0, "the view is empty")
     again = subject.make().view()
@@ -125,7 +121,7 @@ def view(subject: Subject) -> None:
     )
 
 
-def ids(subject: Subject) -> None:
+def ids(subject: DatasetSubject) -> None:
     """Ids are relative paths with forward slashes, and do not tell where the pictures lie."""
     for image_id in subject.view.ids:
         good = isinstance(image_id, str) and image_id and "\\" not in image_id and "\n" not in image_id
@@ -137,7 +133,7 @@ def ids(subject: Subject) -> None:
         )
 
 
-def labels(subject: Subject) -> None:
+def labels(subject: DatasetSubject) -> None:
     """Targets are class indices, concepts have names, subsets have rows of the view."""
     view = subject.view
     for image_id, target in zip(view.ids, view.targets or (), strict=False):
@@ -152,7 +148,7 @@ def labels(subject: Subject) -> None:
         require(good, f"subset {name!r} is empty, repeats a row, or has rows outside 0 to {len(view) - 1}")
 
 
-def decodes(subject: Subject) -> None:
+def decodes(subject: DatasetSubject) -> None:
     """Pictures open under the default image policy."""
     for row in subject.some_rows():
         image_id = subject.view.ids[row]
@@ -163,7 +159,7 @@ def decodes(subject: Subject) -> None:
         )
 
 
-def stamps(subject: Subject) -> None:
+def stamps(subject: DatasetSubject) -> None:
     """Each picture has a stamp, the same while the picture is the same."""
     chosen = [subject.view.ids[row] for row in subject.some_rows()]
     first, second = list(subject.dataset.stamps(chosen)), list(subject.make().stamps(chosen))
@@ -174,7 +170,7 @@ def stamps(subject: Subject) -> None:
     require(first == second, "stamps of unchanged pictures change; derive them from size and time of change or content")
 
 
-def travels(subject: Subject) -> None:
+def travels(subject: DatasetSubject) -> None:
     """The dataset can be sent to loader workers."""
     image_id = subject.view.ids[0]
     try:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from fiood_core.errors import ConformanceError, FioodError
 from fiood_core.registry import create
 
+C = TypeVar("C")
 S = TypeVar("S")
 
 
@@ -70,6 +71,25 @@ def require(condition: bool, message: str) -> None:
     """Fail the running check with a message unless a condition holds."""
     if not condition:
         raise ConformanceError(message)
+
+
+class Subject(Generic[C]):
+    """A component under test: a way to make it, and what the checks of its kind share."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self.make = make
+
+
+def check(
+    kind: str,
+    target: Any,
+    parameters: Mapping[str, Any] | None,
+    subject: Callable[[Callable[[], Any]], S],
+    checks: Mapping[str, Callable[[S], None]],
+) -> ConformanceReport:
+    """Resolve what was handed to the kit, and run the checks of its kind."""
+    name, make = resolve(kind, target)
+    return run_checks(name, subject(lambda: make(**(parameters or {}))), checks)
 
 
 def run_checks(name: str, subject: S, checks: Mapping[str, Callable[[S], None]]) -> ConformanceReport:

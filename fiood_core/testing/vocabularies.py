@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 from fiood_core.dataset import Concept, View
 from fiood_core.errors import ConformanceError, DataError
 from fiood_core.registry import API_WINDOW
-from fiood_core.testing.outcome import ConformanceReport, Skipped, require, resolve, run_checks
+from fiood_core.testing.outcome import ConformanceReport, Skipped, Subject, check, require
 from fiood_core.vocabulary import Labels, Vocabulary, VocabularyContext
 
 ID_NAMES = ("goldfish", "great white shark", "hen", "bald eagle", "tabby cat", "teapot", "fire truck", "umbrella")
@@ -40,15 +40,11 @@ def check_vocabulary(target: Any, parameters: Mapping[str, Any] | None = None) -
     ConformanceFailure
         One or more checks failed; the message has a line for each.
     """
-    name, make = resolve("vocabulary", target)
-    return run_checks(name, Subject(lambda: make(**(parameters or {}))), CHECKS)
+    return check("vocabulary", target, parameters, VocabularySubject, CHECKS)
 
 
-class Subject:
+class VocabularySubject(Subject[Vocabulary]):
     """A way to make the vocabulary, and its labels for the kit's context."""
-
-    def __init__(self, make: Callable[[], Vocabulary]) -> None:
-        self.make = make
 
     @cached_property
     def labels(self) -> Labels:
@@ -70,14 +66,14 @@ def toy_context() -> VocabularyContext:
     return VocabularyContext(ID_NAMES, ID_WNIDS, embed=_embed, id_embeddings=_embed(ID_NAMES), ood=ood)
 
 
-def gives_labels(subject: Subject) -> None:
+def gives_labels(subject: VocabularySubject) -> None:
     """``labels`` gives a Labels with at least one name."""
     found = subject.labels
     require(isinstance(found, Labels), f"labels gave a {type(found).__name__}; it must give fiood_core.Labels")
     require(len(found) > 0, "the vocabulary is empty")
 
 
-def names(subject: Subject) -> None:
+def names(subject: VocabularySubject) -> None:
     """Names are distinct strings without surrounding or doubled space."""
     found = subject.labels.names
     require(isinstance(found, tuple), f"names are a {type(found).__name__}; they must be a tuple")
@@ -91,7 +87,7 @@ def names(subject: Subject) -> None:
     require(twice is None, f"name {twice!r} occurs twice; keep the first")
 
 
-def repeatable(subject: Subject) -> None:
+def repeatable(subject: VocabularySubject) -> None:
     """Another instance gives the same list in the same order."""
     again = subject.labels_of(subject.make())
     require(
@@ -100,7 +96,7 @@ def repeatable(subject: Subject) -> None:
     )
 
 
-def record(subject: Subject) -> None:
+def record(subject: VocabularySubject) -> None:
     """The record tells how the list was made, as plain JSON, overlap with the ID names included."""
     found = subject.labels.record
     require(bool(found), "record is empty; say where the names come from and how many each filter left")
@@ -117,7 +113,7 @@ def record(subject: Subject) -> None:
     )
 
 
-def context_unchanged(subject: Subject) -> None:
+def context_unchanged(subject: VocabularySubject) -> None:
     """The context is read, not written."""
     context = toy_context()
     assert context.id_embeddings is not None
@@ -126,7 +122,7 @@ def context_unchanged(subject: Subject) -> None:
     require(torch.equal(context.id_embeddings, before), "labels changed context.id_embeddings; work on a copy")
 
 
-def declarations(subject: Subject) -> None:
+def declarations(subject: VocabularySubject) -> None:
     """What ``needs_embeddings`` and ``needs_ood`` leave out is not read; replicates are there."""
     vocabulary = subject.make()
     context = toy_context()
