@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import tomllib
 from click.testing import CliRunner
 
 from fiood_core.cli.new import KINDS, command
