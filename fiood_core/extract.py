@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -432,6 +433,7 @@ class _Job:
     def _progress(self, images: int, total: int) -> Any:
         from tqdm import tqdm
 
+        tqdm.set_lock(RLock())  # its own is shared with forked processes, and one that is killed may hold it for good
         return tqdm(
             total=images,
             initial=images - total,
