@@ -9,7 +9,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +32,7 @@ from fiood_core.errors import (
 from fiood_core.features import FeatureSet
 from fiood_core.head import Head
 from fiood_core.images import ImagePolicy, decode
+from fiood_core.progress import progress_bar
 from fiood_core.sealed import DiskFullError
 from fiood_core.store import SHARD_ROWS, FeatureStore, Located, Pictures, Segment, Shelf, Skip
 
@@ -431,10 +431,7 @@ class _Job:
                 raise ImageError(failure.message)
 
     def _progress(self, images: int, total: int) -> Any:
-        from tqdm import tqdm
-
-        tqdm.set_lock(RLock())  # its own is shared with forked processes, and one that is killed may hold it for good
-        return tqdm(
+        return progress_bar(
             total=images,
             initial=images - total,
             unit="img",

@@ -20,6 +20,7 @@ from fiood_core import sealed, settings
 from fiood_core.errors import InputError, StoreError
 from fiood_core.features import FeatureSet
 from fiood_core.head import Head, as_floating
+from fiood_core.progress import progress_bar
 
 if TYPE_CHECKING:
     from fiood_core.backbone import VisionLanguageBackbone
@@ -161,10 +162,9 @@ class LabelEmbeddings:
         return shards[0] if len(shards) == 1 else torch.cat(shards)
 
     def _bar(self, labels: Sequence[str]) -> Any:
-        from tqdm import tqdm
-
         hidden = not self.progress or not self.missing(labels)
-        return tqdm(total=len(labels), desc=f"labels · {self.backbone.card.title}", unit="label", disable=hidden)
+        title = self.backbone.card.title
+        return progress_bar(total=len(labels), desc=f"labels · {title}", unit="label", disable=hidden)
 
     def missing(self, labels: Sequence[str]) -> int:
         """How many labels of a list are not kept yet; loads nothing."""

@@ -137,9 +137,8 @@ def generate(
     OPENAI_API_KEY.  Every raw reply is kept in the vocabulary's generation file, which can be shared and is replayed
     without a key.
     """
-    from tqdm import tqdm
-
     from fiood_core import generation
+    from fiood_core.progress import progress_bar
 
     made = _generated(vocabulary)
     known = _names(names)
@@ -153,7 +152,7 @@ def generate(
     client = generation.Client(
         model, base_url=base_url, temperature=temperature, requests_per_minute=requests_per_minute
     )
-    with tqdm(total=estimate.calls, unit="call", disable=not estimate.calls) as bar:
+    with progress_bar(total=estimate.calls, unit="call", disable=not estimate.calls) as bar:
         generation.generate(
             made.file,
             client,

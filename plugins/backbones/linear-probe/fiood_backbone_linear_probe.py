@@ -21,6 +21,7 @@ from fiood_core.backbone import Outputs
 from fiood_core.errors import InputError, ParameterError, StoreError
 from fiood_core.extract import ExtractSettings, extract, pick_device
 from fiood_core.head import Head
+from fiood_core.progress import progress_bar
 from fiood_core.request import Request
 from fiood_core.store import FeatureStore
 
@@ -315,15 +316,14 @@ class Training(NamedTuple):
         InputError
             The weights that come of it are not finite.
         """
-        from tqdm import tqdm
-
         n, steps = len(features), math.ceil(len(features) / self.batch_size)
         mean, deviation = _moments(features)
         shift, scale = mean.float().to(device), (1 / deviation).float().to(device)
         with _alone():
             state = _State(nn.Linear(features.shape[1], classes), self.learning_rate, device)
             first = state.resume(place)
-            for epoch in tqdm(range(first, self.epochs), desc="training the probe", unit="epoch", disable=not progress):
+            epochs = range(first, self.epochs)
+            for epoch in progress_bar(epochs, desc="training the probe", unit="epoch", disable=not progress):
                 state.loss, state.right = torch.zeros((), device=device), torch.zeros((), device=device)
                 for step, rows in enumerate(self.order(epoch, n)):
                     rate = self.rate((epoch * steps + step) / (self.epochs * steps))
