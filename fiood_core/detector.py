@@ -125,7 +125,7 @@ class Detector(ABC):
         self.validate()
         self._fitted = False
         self._head: Head | None = None
-        self._widths: dict[str, int | None] = {}
+        self._widths: tuple[int | None, int | None] = (None, None)
 
     # -- what a plugin writes ------------------------------------------------------------------------------------
 
@@ -241,13 +241,13 @@ class Detector(ABC):
         """Drop all that an earlier fit left behind."""
         for name in [n for n in vars(self) if n.startswith("_")] + list(self._learned()):
             delattr(self, name)
-        self._fitted, self._head, self._widths = False, None, {}
+        self._fitted, self._head, self._widths = False, None, (None, None)
 
     def finish_fit(self, stats: TrainStatistics, head: Head | None) -> None:
         """Forget an earlier fit, learn from collected statistics, and check what was learned."""
         self.forget()
         self._head = head
-        self._widths = dict(zip(WIDE, (stats.context.dim, stats.context.num_classes), strict=True))
+        self._widths = (stats.context.dim, stats.context.num_classes)
         if "head" in self.needs and head is None:
             raise InputError(f"{type(self).__name__} needs the head; pass FeatureSet(head=...)")
         self.learn(stats, head)
@@ -285,11 +285,12 @@ class Detector(ABC):
     def require_fit_for(self, batch: FeatureSet) -> None:
         """Raise unless the detector is fitted, and to rows as wide as the batch's."""
         self.require_fitted(batch.head)
-        found = dict(zip(WIDE, (batch.dim, batch.num_classes), strict=True))
-        for what, width in self._widths.items():
-            if self._learned() and what in self.needs and None not in (width, found[what]) and width != found[what]:
+        if not self._learned():
+            return
+        for what, fitted, given in zip(WIDE, self._widths, (batch.dim, batch.num_classes), strict=True):
+            if what in self.needs and None not in (fitted, given) and fitted != given:
                 raise InputError(
-                    f"{type(self).__name__} was fitted to {what} of width {width}, got {what} of width {found[what]}; "
+                    f"{type(self).__name__} was fitted to {what} of width {fitted}, got {what} of width {given}; "
                     "score what the same model gives"
                 )
 
@@ -299,7 +300,7 @@ class Detector(ABC):
         state = dict(self._learned())
         text = json.dumps(self.parameters, sort_keys=True).encode()
         state[PARAMETERS_KEY] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        state[WIDTHS_KEY] = torch.tensor([self._widths.get(what) or 0 for what in WIDE])
+        state[WIDTHS_KEY] = torch.tensor([width or 0 for width in self._widths])
         if "head" in self.needs:
             head = self.head
             tau = None if head.temperature is None else torch.tensor(head.temperature, dtype=torch.float64)
@@ -315,7 +316,8 @@ class Detector(ABC):
         for name, value in state.items():
             if not name.startswith("__"):
                 setattr(self, name, value)
-        self._widths = {what: width or None for what, width in zip(WIDE, state[WIDTHS_KEY].tolist(), strict=True)}
+        dim, num_classes = state[WIDTHS_KEY].tolist()
+        self._widths = (dim or None, num_classes or None)
         weight, bias, tau = (state.get(key) for key in HEAD_KEYS)
         if weight is not None:
             self._head = Head(weight, bias, temperature=None if tau is None else float(tau))

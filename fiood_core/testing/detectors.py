@@ -54,10 +54,10 @@ def check_detector(target: Any, parameters: Mapping[str, Any] | None = None) -> 
     if not isinstance(target, Detector):
         given = {**type(instance).toy, **(parameters or {})}
         instance = type(instance)(**{**instance.parameters, **given})
-    return run_checks(name, Subject(instance), CHECKS)
+    return run_checks(name, DetectorSubject(instance), CHECKS)
 
 
-class Subject:
+class DetectorSubject:
     """A detector class with parameters that suit small data, and the problems it is tried on."""
 
     def __init__(self, instance: Detector) -> None:
@@ -83,14 +83,14 @@ class Subject:
         return [(problem, self.make().fit(problem.train)) for problem in self.problems()]
 
 
-def scores_alike(subject: Subject) -> None:
+def scores_alike(subject: DetectorSubject) -> None:
     """Fit and score every problem."""
     for problem, detector in subject.fitted:
         detector.score(problem.inside)
         detector.score(problem.far)
 
 
-def shape_and_dtype(subject: Subject) -> None:
+def shape_and_dtype(subject: DetectorSubject) -> None:
     """Scores are a float64 vector with one entry a row."""
     for problem, detector in subject.fitted:
         scores = detector.score(problem.inside)
@@ -103,7 +103,7 @@ def shape_and_dtype(subject: Subject) -> None:
         )
 
 
-def sign(subject: Subject) -> None:
+def sign(subject: DetectorSubject) -> None:
     """In-distribution pictures score larger than far ones."""
     problem, detector = subject.fitted[0]
     auroc = evaluate(detector.score(problem.inside), detector.score(problem.far)).auroc
@@ -114,7 +114,7 @@ def sign(subject: Subject) -> None:
     )
 
 
-def finite(subject: Subject) -> None:
+def finite(subject: DetectorSubject) -> None:
     """Zero rows, huge logits and rows of the training set have finite scores, and equal rows equal ones."""
     for problem, detector in subject.fitted:
         scores = {}
@@ -147,7 +147,7 @@ def _odd_rows(problem: Toy) -> dict[str, FeatureSet]:
     }
 
 
-def one_row(subject: Subject) -> None:
+def one_row(subject: DetectorSubject) -> None:
     """A batch of one has a score, the one that the row has in company."""
     for problem, detector in subject.fitted:
         pair = detector.score(toy.taken(problem.inside, np.array([0, 1])))
@@ -163,7 +163,7 @@ def one_row(subject: Subject) -> None:
         )
 
 
-def batch_size(subject: Subject) -> None:
+def batch_size(subject: DetectorSubject) -> None:
     """Scores do not depend on the blocks in which rows arrive."""
     for problem, detector in subject.fitted:
         both = _joined(problem)
@@ -180,7 +180,7 @@ def batch_size(subject: Subject) -> None:
             )
 
 
-def nothing_left_behind(subject: Subject) -> None:
+def nothing_left_behind(subject: DetectorSubject) -> None:
     """Scoring leaves nothing of a block on the detector; caches of what was learned may stay."""
     for problem, detector in subject.fitted:
         detector.score(problem.inside)
@@ -194,7 +194,7 @@ def nothing_left_behind(subject: Subject) -> None:
         )
 
 
-def inputs_unchanged(subject: Subject) -> None:
+def inputs_unchanged(subject: DetectorSubject) -> None:
     """Fitting and scoring write to none of the arrays that they are given."""
     for precision, dtype in (("float64", np.float64), ("float32", np.float32)):
         for problem in subject.problems():
@@ -220,7 +220,7 @@ def _arrays(data: FeatureSet) -> dict[str, np.ndarray]:
     return {what: torch.as_tensor(values).numpy().copy() for what, values in arrays.items() if values is not None}
 
 
-def refit(subject: Subject) -> None:
+def refit(subject: DetectorSubject) -> None:
     """A second fit forgets the first, and equal fits are equal."""
     for first, second in zip(subject.problems(0), subject.problems(1), strict=True):
         fresh = subject.make().fit(second.train).score(second.inside)
@@ -240,7 +240,7 @@ def refit(subject: Subject) -> None:
         )
 
 
-def parameters_take_effect(subject: Subject) -> None:
+def parameters_take_effect(subject: DetectorSubject) -> None:
     """Every parameter changes a score, or is declared inert."""
     base = [np.concatenate([d.score(p.inside), d.score(p.far)]) for p, d in subject.fitted]
     hints = typing.get_type_hints(subject.cls)
@@ -264,7 +264,7 @@ def parameters_take_effect(subject: Subject) -> None:
     )
 
 
-def _changes_a_score(subject: Subject, name: str, value: Any, base: list[np.ndarray]) -> bool | None:
+def _changes_a_score(subject: DetectorSubject, name: str, value: Any, base: list[np.ndarray]) -> bool | None:
     """Whether another value changes a score on some problem; None where it is refused on all of them."""
     try:
         changed = subject.make(**{name: value})
@@ -301,7 +301,7 @@ def _other_values(hint: Any, value: Any, published: list[Any]) -> list[Any]:
     return [v for v in dict.fromkeys(candidates) if v != value]
 
 
-def state_round_trip(subject: Subject) -> None:
+def state_round_trip(subject: DetectorSubject) -> None:
     """A detector made of a saved state scores what the saved one scored."""
     for problem, detector in subject.fitted:
         try:
@@ -326,7 +326,7 @@ def state_round_trip(subject: Subject) -> None:
         )
 
 
-def precisions_agree(subject: Subject) -> None:
+def precisions_agree(subject: DetectorSubject) -> None:
     """float32 scores are float64 scores up to rounding."""
     for problem, detector in subject.fitted:
         both = _joined(problem)
@@ -340,7 +340,7 @@ def precisions_agree(subject: Subject) -> None:
         )
 
 
-def needs_are_true(subject: Subject) -> None:
+def needs_are_true(subject: DetectorSubject) -> None:
     """What ``needs`` lists is enough for scoring."""
     for problem, detector in subject.fitted:
         needs, whole = set(subject.cls.needs), problem.inside
@@ -364,7 +364,7 @@ def needs_are_true(subject: Subject) -> None:
         )
 
 
-def empty_class(subject: Subject) -> None:
+def empty_class(subject: DetectorSubject) -> None:
     """A class without training rows spoils nothing."""
     for problem in subject.problems():
         if problem.train.labels is None:
@@ -380,7 +380,7 @@ def empty_class(subject: Subject) -> None:
             ) from error
 
 
-def eval_mode(subject: Subject) -> None:
+def eval_mode(subject: DetectorSubject) -> None:
     """Columns leave the model as they found it."""
     columns = tuple(subject.instance.columns)
     if not columns:
@@ -416,7 +416,7 @@ def eval_mode(subject: Subject) -> None:
         )
 
 
-def metadata(subject: Subject) -> None:
+def metadata(subject: DetectorSubject) -> None:
     """The class says what it is: paper, formula, needs, parameters, API version."""
     cls, name = subject.cls, subject.cls.__name__
     paper = getattr(cls, "reference", None)
